@@ -1,0 +1,38 @@
+# Two commands for users: `make demo` and `make test`. Everything lives in .venv; nothing else is touched.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+BACKEND ?= $(shell [ "$$(uname -s)" = Darwin ] || echo cpu,)
+
+.PHONY: demo test lint bench clean
+demo: $(VENV)/.installed
+	@$(BIN)/divtrace demo
+
+test: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.installed-dev
+	$(BIN)/python -m engine.bench
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "divtrace needs Python 3.11 or newer; run: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: $(VENV)/bin/python pyproject.toml
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[$(BACKEND)invariant]'
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/bin/python pyproject.toml
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[$(BACKEND)invariant,dev]'
+	@touch $@ $(VENV)/.installed
+
+clean:
+	rm -rf $(VENV) out demo-out

@@ -1,0 +1,1 @@
+"""The trace file: its schema, writer and reader. Must not know alignment, blame or the terminal."""
