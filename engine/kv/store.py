@@ -1,0 +1,86 @@
+"""The contract between the engine and K/V memory. Implementations: `paged` (the product) and `contiguous` (the control)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.batch import Batch
+from engine.observer import ReusedRow
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """What a request starts with: `cached_tokens` positions it need not compute, and who wrote each of them."""
+
+    cached_tokens: int
+    reused: tuple[ReusedRow, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StoreState:
+    """Blocks in use, full-and-cached, and in all; 0 where K/V is not paged."""
+
+    blocks_used: int
+    blocks_cached: int
+    blocks_total: int
+
+
+class KVStore(Protocol):
+    """Bookkeeping per request, and the arrays of every layer.
+
+    A step goes: `grow` for each segment, `begin_step(batch)`, per layer one `write` of all rows and then one `read` per
+    segment, `commit_step(batch)`, and `truncate` for each request whose last rows were rejected.
+    """
+
+    def admit(self, request_id: str, tokens: Sequence[int]) -> Admission:
+        """Open a request whose known tokens are `tokens`; take what the prefix cache holds (never all of them)."""
+        ...
+
+    def grow(self, request_id: str, length: int) -> bool:
+        """Make room for positions below `length`; False (and nothing changed) when memory is short."""
+        ...
+
+    def begin_step(self, batch: Batch) -> None:
+        """Build slot mappings once for all layers."""
+        ...
+
+    def write(self, layer: int, keys: Any, values: Any) -> None:
+        """Store K and V of all packed rows: (packed_rows, kv_heads, head_size), numpy or mx.array, batch order."""
+        ...
+
+    def read(self, layer: int, segment_index: int) -> tuple[Any, Any]:
+        """K and V of a segment's request up to the segment's end: two mx.arrays (1, kv_heads, end_position, head_size)."""
+        ...
+
+    def commit_step(self, batch: Batch) -> None:
+        """The step's rows are computed: note who wrote them, publish blocks that are now full."""
+        ...
+
+    def truncate(self, request_id: str, length: int) -> None:
+        """Drop rows at positions >= `length` (rejected speculation)."""
+        ...
+
+    def release(self, request_id: str) -> None:
+        """Close a request; its full blocks may stay cached."""
+        ...
+
+    def writers(self, request_id: str) -> npt.NDArray[np.int64]:
+        """Who wrote each row: (length, 3) of request number, step, packed row. Request numbers are those of `request_names`."""
+        ...
+
+    def request_names(self) -> Sequence[str]:
+        """Request ids by the number that `writers` uses."""
+        ...
+
+    def state(self) -> StoreState:
+        """Blocks now."""
+        ...
+
+    def check_integrity(self) -> None:
+        """Raise AssertionError naming the block when ownership and counts disagree."""
+        ...
