@@ -1,0 +1,151 @@
+"""The control: each request's K/V in arrays of its own that grow. Nothing is shared, nothing is paged.
+
+Owns the arrays per request and layer. Must not know blocks or prefixes. A run on this store and a run on the
+paged one read the same rows in the same layout, so a difference between them is a fault of paging.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.batch import Batch, Segment
+from engine.errors import EngineError
+from engine.kv.arrays import ArrayBackend, RowArray, default_backend
+from engine.kv.names import RequestNumbers
+from engine.kv.store import Admission, StoreState
+
+FIRST_CAPACITY = 64
+"""Rows that a request's arrays hold at first; they double from there."""
+
+
+@dataclass(slots=True)
+class _LayerRows:
+    keys: RowArray
+    values: RowArray
+    capacity: int
+    written: int = 0
+
+
+@dataclass(slots=True)
+class _Request:
+    id: str
+    number: int
+    length: int = 0
+    room: int = 0
+    layers: dict[int, _LayerRows] = field(default_factory=dict)
+    writers: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 3), np.int64))
+
+
+class ContiguousStore:
+    """K/V memory without paging, behind the `KVStore` protocol.
+
+    `token_capacity` bounds the rows of all requests together (None: no bound); `backend` says where rows lie.
+    """
+
+    def __init__(self, token_capacity: int | None = None, backend: ArrayBackend | None = None) -> None:
+        self._backend = backend or default_backend()
+        self._token_capacity = token_capacity
+        self._numbers = RequestNumbers()
+        self._requests: dict[str, _Request] = {}
+        self._segments: tuple[tuple[_Request, Segment], ...] = ()
+
+    def admit(self, request_id: str, tokens: Sequence[int]) -> Admission:  # noqa: ARG002 (nothing is cached)
+        """Open a request; nothing is ever cached here."""
+        if request_id in self._requests:
+            raise EngineError(f"request {request_id!r} already has K/V memory; release it before admitting it again.")
+        self._requests[request_id] = _Request(request_id, self._numbers.number_of(request_id))
+        return Admission(cached_tokens=0)
+
+    def grow(self, request_id: str, length: int) -> bool:
+        """Make room for positions below `length`; False when that would pass the token capacity."""
+        request = self._open(request_id)
+        missing = max(0, length - request.room)
+        if self._token_capacity is not None and self._room_of_all() + missing > self._token_capacity:
+            return False
+        request.room += missing
+        return True
+
+    def begin_step(self, batch: Batch) -> None:
+        """Check that every segment continues its request and has room."""
+        segments = tuple((self._open(segment.request_id), segment) for segment in batch.segments)
+        for request, segment in segments:
+            if segment.first_position != request.length:
+                raise EngineError(
+                    f"request {request.id!r} has {request.length} K/V rows but step {batch.step} writes from position "
+                    f"{segment.first_position}; compute the missing rows, or truncate before rewriting."
+                )
+            if segment.end_position > request.room:
+                raise EngineError(
+                    f"request {request.id!r} has room for {request.room} K/V rows but step {batch.step} writes up to "
+                    f"position {segment.end_position - 1}; grow it first."
+                )
+        self._segments = segments
+
+    def write(self, layer: int, keys: Any, values: Any) -> None:
+        """Store K and V of all packed rows, (packed_rows, kv_heads, head_size) each."""
+        for request, segment in self._segments:
+            packed = slice(segment.first_row, segment.first_row + segment.rows)
+            self._write_rows(request, layer, segment.first_position, keys[packed], values[packed])
+
+    def read(self, layer: int, segment_index: int) -> tuple[Any, Any]:
+        """K and V of the segment's request: two mx.arrays (1, kv_heads, end_position, head_size)."""
+        request, segment = self._segments[segment_index]
+        rows = request.layers.get(layer)
+        written = rows.written if rows else 0
+        if rows is None or written < segment.end_position:
+            raise EngineError(
+                f"request {request.id!r}, layer {layer}: K/V of position {written} was read but never written."
+            )
+        span = slice(0, segment.end_position)
+        return rows.keys.read(span), rows.values.read(span)
+
+    def commit_step(self, batch: Batch) -> None:
+        """Note who wrote the step's rows."""
+        for request, segment in self._segments:
+            packed = np.arange(segment.first_row, segment.first_row + segment.rows, dtype=np.int64)
+            fixed = np.broadcast_to(np.array([request.number, batch.step], np.int64), (segment.rows, 2))
+            request.writers = np.concatenate([request.writers, np.column_stack([fixed, packed])])
+            request.length = segment.end_position
+            for rows in request.layers.values():
+                rows.keys.settle()
+                rows.values.settle()
+        self._segments = ()
+
+    def truncate(self, request_id: str, length: int) -> None:
+        """Drop rows at positions >= `length`, and the room made for them."""
+        request = self._open(request_id)
+        request.length = min(request.length, length)
+        request.room = min(request.room, length)
+        request.writers = request.writers[: request.length]
+        for rows in request.layers.values():
+            rows.written = min(rows.written, length)
+
+    def fork(self, parent_id: str, child_id: str) -> None:
+        """Open `child_id` with a copy of every row that `parent_id` has computed; writers stay the original ones."""
+        parent = self._open(parent_id)
+        self.admit(child_id, ())
+        child = self._requests[child_id]
+        child.length = child.room = parent.length
+        child.writers = parent.writers.copy()
+        for layer, rows in parent.layers.items():
+            span = slice(0, min(rows.written, parent.length))
+            copies = [self._backend.allocate(rows.capacity, array.bits(span)) for array in (rows.keys, rows.values)]
+            child.layers[layer] = _LayerRows(copies[0], copies[1], rows.capacity, span.stop)
+
+    def release(self, request_id: str) -> None:
+        """Close a request and free its arrays."""
+        self._open(request_id)
+        del self._requests[request_id]
+
+    def writers(self, request_id: str) -> npt.NDArray[np.int64]:
+        """Who wrote each row: (length, 3) of request number, step, packed row."""
+        return self._open(request_id).writers.copy()
+
+    def request_names(self) -> Sequence[str]:
+        """Request ids by number."""
+        return self._numbers.names
