@@ -40,6 +40,10 @@ class RowArray(Protocol):
         """Make the array at least `capacity` rows long; rows keep their slots."""
         ...
 
+    def clone(self) -> RowArray:
+        """The same rows in memory of their own."""
+        ...
+
     def settle(self) -> None:
         """Finish pending work, so that no computation graph is kept alive between steps."""
         ...
@@ -107,13 +111,20 @@ class NumpyRows:
             grown[: len(self._array)] = self._array
             self._array = grown
 
+    def clone(self) -> NumpyRows:
+        """See RowArray."""
+        twin = NumpyRows(0, self._array)
+        twin._array, twin._bfloat16 = self._array.copy(), self._bfloat16
+        return twin
+
     def settle(self) -> None:
         """Nothing is pending in numpy."""
 
 
 class MlxRows:
-    """Rows in one mx.array. Nobody else may hold that array: a write then happens in place, else it copies all rows.
+    """Rows in one mx.array.
 
+    Nobody else may hold that array: a write then happens in place, else it copies all rows.
     Order matters for the same reason: all writes of a step before its first read, per array.
     """
 
@@ -139,7 +150,7 @@ class MlxRows:
         return np.array(_to_numpy(self._array[slots]))
 
     def copy(self, source: Slots, target: Slots) -> None:
-        """See RowArray. The copied rows are computed first: an open gather would make the write copy all rows."""
+        """See RowArray. Computes the copied rows first: an open gather makes the write copy all rows."""
         rows = self._array[source]
         mx.eval(rows)
         self._array[target] = rows
@@ -150,6 +161,13 @@ class MlxRows:
         if missing > 0:
             tail = mx.zeros((missing, *self._array.shape[1:]), self._array.dtype)
             self._array = mx.concatenate([self._array, tail])
+
+    def clone(self) -> MlxRows:
+        """See RowArray."""
+        twin = MlxRows(0, self._array)
+        twin._array = mx.array(self._array)
+        mx.eval(twin._array)
+        return twin
 
     def settle(self) -> None:
         """See RowArray."""

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from engine.batch import Batch, Segment
 from engine.errors import EngineError
 from engine.kv.arrays import ArrayBackend, RowArray, default_backend
+from engine.kv.faults import already_admitted, never_written, no_room, not_admitted, not_next_position
 from engine.kv.names import RequestNumbers
 from engine.kv.store import Admission, StoreState
 
@@ -57,7 +58,7 @@ class ContiguousStore:
     def admit(self, request_id: str, tokens: Sequence[int]) -> Admission:  # noqa: ARG002 (nothing is cached)
         """Open a request; nothing is ever cached here."""
         if request_id in self._requests:
-            raise EngineError(f"request {request_id!r} already has K/V memory; release it before admitting it again.")
+            raise already_admitted(request_id)
         self._requests[request_id] = _Request(request_id, self._numbers.number_of(request_id))
         return Admission(cached_tokens=0)
 
@@ -75,15 +76,9 @@ class ContiguousStore:
         segments = tuple((self._open(segment.request_id), segment) for segment in batch.segments)
         for request, segment in segments:
             if segment.first_position != request.length:
-                raise EngineError(
-                    f"request {request.id!r} has {request.length} K/V rows but step {batch.step} writes from position "
-                    f"{segment.first_position}; compute the missing rows, or truncate before rewriting."
-                )
+                raise not_next_position(request.id, request.length, batch.step, segment.first_position)
             if segment.end_position > request.room:
-                raise EngineError(
-                    f"request {request.id!r} has room for {request.room} K/V rows but step {batch.step} writes up to "
-                    f"position {segment.end_position - 1}; grow it first."
-                )
+                raise no_room(request.id, request.room, batch.step, segment.end_position)
         self._segments = segments
 
     def write(self, layer: int, keys: Any, values: Any) -> None:
@@ -98,9 +93,7 @@ class ContiguousStore:
         rows = request.layers.get(layer)
         written = rows.written if rows else 0
         if rows is None or written < segment.end_position:
-            raise EngineError(
-                f"request {request.id!r}, layer {layer}: K/V of position {written} was read but never written."
-            )
+            raise never_written(request.id, layer, written)
         span = slice(0, segment.end_position)
         return rows.keys.read(span), rows.values.read(span)
 
@@ -126,16 +119,15 @@ class ContiguousStore:
             rows.written = min(rows.written, length)
 
     def fork(self, parent_id: str, child_id: str) -> None:
-        """Open `child_id` with a copy of every row that `parent_id` has computed; writers stay the original ones."""
+        """Open `child_id` with a copy of every row that `parent_id` has computed; writers stay as they are."""
         parent = self._open(parent_id)
         self.admit(child_id, ())
         child = self._requests[child_id]
         child.length = child.room = parent.length
         child.writers = parent.writers.copy()
         for layer, rows in parent.layers.items():
-            span = slice(0, min(rows.written, parent.length))
-            copies = [self._backend.allocate(rows.capacity, array.bits(span)) for array in (rows.keys, rows.values)]
-            child.layers[layer] = _LayerRows(copies[0], copies[1], rows.capacity, span.stop)
+            written = min(rows.written, parent.length)
+            child.layers[layer] = _LayerRows(rows.keys.clone(), rows.values.clone(), rows.capacity, written)
 
     def release(self, request_id: str) -> None:
         """Close a request and free its arrays."""
@@ -149,3 +141,64 @@ class ContiguousStore:
     def request_names(self) -> Sequence[str]:
         """Request ids by number."""
         return self._numbers.names
+
+    def audit_read(
+        self, layer: int, request_id: str
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[np.int64]]:
+        """Copies of what lies in memory: keys, values (length, kv_heads, head_size) and writers (length, 3)."""
+        request = self._open(request_id)
+        rows = request.layers.get(layer)
+        if rows is None or rows.written < request.length:
+            raise never_written(request_id, layer, rows.written if rows else 0)
+        span = slice(0, request.length)
+        return rows.keys.bits(span), rows.values.bits(span), request.writers.copy()
+
+    def state(self) -> StoreState:
+        """Zeros: there are no blocks."""
+        return StoreState(blocks_used=0, blocks_cached=0, blocks_total=0)
+
+    def check_integrity(self) -> None:
+        """Raise AssertionError when a request's rows, room and writers disagree."""
+        for request in self._requests.values():
+            assert request.length <= request.room, f"request {request.id!r} has more rows than room"
+            assert len(request.writers) == request.length, (
+                f"request {request.id!r} has rows that nobody wrote"
+            )
+            for layer, rows in request.layers.items():
+                assert rows.written <= rows.capacity, (
+                    f"request {request.id!r}, layer {layer} overran its arrays"
+                )
+        if self._token_capacity is not None:
+            assert self._room_of_all() <= self._token_capacity, (
+                "requests hold more rows than the token capacity"
+            )
+
+    def _open(self, request_id: str) -> _Request:
+        request = self._requests.get(request_id)
+        if request is None:
+            raise not_admitted(request_id)
+        return request
+
+    def _room_of_all(self) -> int:
+        return sum(request.room for request in self._requests.values())
+
+    def _write_rows(self, request: _Request, layer: int, first: int, keys: Any, values: Any) -> None:
+        end = first + keys.shape[0]
+        rows = request.layers.get(layer)
+        if rows is None:
+            capacity = max(FIRST_CAPACITY, end)
+            allocate = self._backend.allocate
+            rows = _LayerRows(allocate(capacity, keys), allocate(capacity, values), capacity)
+            request.layers[layer] = rows
+        if first > rows.written:
+            raise EngineError(
+                f"request {request.id!r}, layer {layer}: position {first} is written, "
+                f"but position {rows.written} never was."
+            )
+        if end > rows.capacity:
+            rows.capacity = max(end, 2 * rows.capacity)
+            rows.keys.resize(rows.capacity)
+            rows.values.resize(rows.capacity)
+        rows.keys.write(slice(first, end), keys)
+        rows.values.write(slice(first, end), values)
+        rows.written = end

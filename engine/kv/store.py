@@ -1,4 +1,7 @@
-"""The contract between the engine and K/V memory. Implementations: `paged` (the product) and `contiguous` (the control)."""
+"""The contract between the engine and K/V memory.
+
+Implementations: `paged` (the product) and `contiguous` (the control).
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from engine.observer import ReusedRow
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """What a request starts with: `cached_tokens` positions it need not compute, and who wrote each of them."""
+    """What a request starts with: `cached_tokens` positions it need not compute, and who wrote each."""
 
     cached_tokens: int
     reused: tuple[ReusedRow, ...] = ()
@@ -33,12 +36,12 @@ class StoreState:
 class KVStore(Protocol):
     """Bookkeeping per request, and the arrays of every layer.
 
-    A step goes: `grow` for each segment, `begin_step(batch)`, per layer one `write` of all rows and then one `read` per
-    segment, `commit_step(batch)`, and `truncate` for each request whose last rows were rejected.
+    A step goes: `grow` for each segment, `begin_step(batch)`, per layer one `write` of all rows and then one `read`
+    per segment, `commit_step(batch)`, and `truncate` for each request whose last rows were rejected.
     """
 
     def admit(self, request_id: str, tokens: Sequence[int]) -> Admission:
-        """Open a request whose known tokens are `tokens`; take what the prefix cache holds (never all of them)."""
+        """Open a request that begins with `tokens`; take what the prefix cache holds (never all of them)."""
         ...
 
     def grow(self, request_id: str, length: int) -> bool:
@@ -50,11 +53,13 @@ class KVStore(Protocol):
         ...
 
     def write(self, layer: int, keys: Any, values: Any) -> None:
-        """Store K and V of all packed rows: (packed_rows, kv_heads, head_size), numpy or mx.array, batch order."""
+        """Store K and V of all packed rows: (packed_rows, kv_heads, head_size), numpy or mx.array."""
         ...
 
     def read(self, layer: int, segment_index: int) -> tuple[Any, Any]:
-        """K and V of a segment's request up to the segment's end: two mx.arrays (1, kv_heads, end_position, head_size)."""
+        """K and V of a segment's request up to the segment's end.
+
+        Two mx.arrays (1, kv_heads, end_position, head_size). EngineError names a row that nobody wrote."""
         ...
 
     def commit_step(self, batch: Batch) -> None:
@@ -70,7 +75,7 @@ class KVStore(Protocol):
         ...
 
     def writers(self, request_id: str) -> npt.NDArray[np.int64]:
-        """Who wrote each row: (length, 3) of request number, step, packed row. Request numbers are those of `request_names`."""
+        """Who wrote each row: (length, 3) of request number (see `request_names`), step, packed row."""
         ...
 
     def request_names(self) -> Sequence[str]:
