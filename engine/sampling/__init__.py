@@ -1,1 +1,1 @@
-"""Choosing tokens from logits: processors, filters, random numbers, stop rules. Must not know batches or K/V."""
+"""Choosing tokens from logits: processors, filters, random numbers, stop rules. Knows no batch and no K/V."""

@@ -1,7 +1,7 @@
 """Random numbers as a pure function of (seed, request, position, stream): no state, so no order of calls.
 
-The counter-based generator is Philox-4x64-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3")
-as numpy has it. The seed and a hash of the request id are its key, position and stream its counter.
+The counter-based generator is numpy's Philox-4x64-10 (Salmon et al. 2011, "Parallel random numbers: as easy
+as 1, 2, 3"). The seed and a hash of the request id are its key, position and stream its counter.
 """
 
 from __future__ import annotations

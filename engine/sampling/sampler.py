@@ -1,8 +1,9 @@
 """From processed logits to a token: temperature, top-k, top-p, min-p, then the inverse distribution function.
 
-All arithmetic is float64 on one row: a choice depends on that row, the parameters and one number alone. Filters
-run in the order of Hugging Face transformers (5.24, `generation/utils.py`): temperature, top-k, top-p of the mass
-that top-k left, min-p. vLLM V1 runs min-p first; there top-p measures its mass without what min-p removed.
+All arithmetic is float64 on one row: a choice depends on that row, the parameters and one number alone.
+Filters run in the order of Hugging Face transformers (5.24, `generation/utils.py`): temperature, top-k, top-p
+of the mass that top-k left, min-p. Where a run of the largest tokens reaches top-p exactly, the run ends
+there.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def draw_token(distribution: Probabilities, random_number: float) -> int:
 def probabilities(processed: Logits, params: SamplingParams, where: str = "logits") -> Probabilities:
     """Return the distribution that the parameters define: float64, shape (vocabulary,), sums to 1.
 
-    Where a count decides (top-k, top-p) the lower id is kept among equals; min-p keeps or drops equals together.
+    Where a count decides (top-k, top-p) the lower id is kept among equals; min-p treats equals alike.
     Greedy parameters give all mass to the greedy token.
 
     Raises:
