@@ -90,7 +90,9 @@ class ChatTemplate:
         try:
             self._template = environment.from_string(source)
         except jinja2.TemplateError as error:
-            raise EngineError(f"the model's chat template does not compile: {error}; use plain prompts") from error
+            raise EngineError(
+                f"the model's chat template does not compile: {error}; use plain prompts"
+            ) from error
 
     def render(self, messages: Sequence[Message], add_generation_prompt: bool) -> str:
         """The conversation as text. Raises EngineError when the template refuses it or fails."""
@@ -242,4 +244,6 @@ def _encodable(text: str) -> str:
 
 
 def _unknown_token(token_id: int) -> EngineError:
-    return EngineError(f"token id {token_id} is not in the model's vocabulary; was the text made by another model?")
+    return EngineError(
+        f"token id {token_id} is not in the model's vocabulary; was the text made by another model?"
+    )
