@@ -1,0 +1,1 @@
+"""Speculative decoding: drafters, proposal lengths, verification, statistics. Knows no scheduler."""
