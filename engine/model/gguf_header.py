@@ -1,7 +1,7 @@
 """The header of a GGUF file, read with every count, length and offset checked against the file's size.
 
-A GGUF file is foreign input and the native reader of MLX follows its offsets unchecked, so nothing reaches that
-reader before this module has accepted the header. Must not know models, tokenizers or MLX.
+A GGUF file is foreign input and the native reader of MLX follows its offsets unchecked, so nothing reaches
+that reader before this module has accepted the header. Must not know models, tokenizers or MLX.
 Source: the GGUF specification, versions 2 and 3, little-endian.
 """
 
@@ -46,9 +46,9 @@ TENSOR_TYPES: Mapping[int, TensorType] = {
 
 _OTHER_TYPE_NAMES: Mapping[int, str] = {
     6: "Q5_0", 7: "Q5_1", 9: "Q8_1", 10: "Q2_K", 11: "Q3_K", 12: "Q4_K", 13: "Q5_K", 14: "Q6_K", 15: "Q8_K",
-    16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 20: "IQ4_NL", 21: "IQ3_S", 22: "IQ2_S", 23: "IQ4_XS",
-    24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M", 30: "BF16", 34: "TQ1_0", 35: "TQ2_0",
-    39: "MXFP4",
+    16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 20: "IQ4_NL", 21: "IQ3_S", 22: "IQ2_S",
+    23: "IQ4_XS", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M", 30: "BF16", 34: "TQ1_0",
+    35: "TQ2_0", 39: "MXFP4",
 }  # fmt: skip
 
 _SCALAR_FORMATS: Mapping[int, str] = {
@@ -132,8 +132,8 @@ def is_gguf(path: Path) -> bool:
 def read_header(path: Path) -> GgufHeader:
     """Read and check the header of the file at `path`.
 
-    Raises EngineError when it is not GGUF, of another version or byte order, damaged, truncated, or holds a tensor of a
-    type outside `TENSOR_TYPES`.
+    Raises EngineError when it is not GGUF, of another version or byte order, damaged, truncated, or holds a
+    tensor of a type outside `TENSOR_TYPES`.
     """
     if path.stat().st_size < 24 or not is_gguf(path):
         raise EngineError(f"{path} is not a GGUF file: it does not begin with the GGUF magic")

@@ -1,12 +1,12 @@
 """Builds a tokenizer from the tables inside a GGUF file. Must not know weights or models.
 
-Source of the pre-tokenizer expressions: the `tokenizer.json` files of the model families, under the names that
-llama.cpp's converter gives them.
+Source of the pre-tokenizer expressions: the `tokenizer.json` files of the model families, under the names
+that llama.cpp's converter gives them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import tokenizers
@@ -24,7 +24,10 @@ from engine.model.tokenizer import (
 
 _CONTROL, _USER_DEFINED = 3, 4
 
-_LETTERS_AND_SYMBOLS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_LETTERS_AND_SYMBOLS = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|%s| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 
 
 def _byte_level() -> pre_tokenizers.PreTokenizer:
@@ -86,8 +89,8 @@ _FAMILIES: Mapping[str, _Family] = {
 def build_tokenizer(header: GgufHeader) -> TableTokenizer:
     """The tokenizer of the model in `header`.
 
-    Raises EngineError when its tables are missing or inconsistent, or when its kind or pre-tokenizer is not one of the
-    known ones: a guess would give other ids than the model was trained on.
+    Raises EngineError when its tables are missing or inconsistent, or when its kind or pre-tokenizer is not
+    one of the known ones: a guess would give other ids than the model was trained on.
     """
     kind = header.text("tokenizer.ggml.model")
     tokens = header.strings("tokenizer.ggml.tokens")
@@ -138,7 +141,7 @@ def _token_types(header: GgufHeader, tokens: int) -> list[int]:
 
 
 def _byte_level_backend(header: GgufHeader, tokens: Sequence[str], family: _Family) -> tokenizers.Tokenizer:
-    merges = [tuple(merge.split(" ", 1)) for merge in header.strings("tokenizer.ggml.merges")]
+    merges = [(left, right) for left, _, right in _split_merges(header)]
     vocabulary = {token: index for index, token in enumerate(tokens)}
     backend = _backend(header, vocabulary, merges, ignore_merges=family.ignores_merges)
     backend.pre_tokenizer = family.pre_tokenizer()
@@ -146,6 +149,10 @@ def _byte_level_backend(header: GgufHeader, tokens: Sequence[str], family: _Fami
     if family.composes_unicode:
         backend.normalizer = normalizers.NFC()
     return backend
+
+
+def _split_merges(header: GgufHeader) -> Iterator[tuple[str, str, str]]:
+    return (merge.partition(" ") for merge in header.strings("tokenizer.ggml.merges"))
 
 
 def _sentencepiece_backend(header: GgufHeader, tokens: Sequence[str]) -> tokenizers.Tokenizer:
@@ -181,7 +188,7 @@ def _merges_by_score(vocabulary: Mapping[str, int], scores: Sequence[float]) -> 
 
 
 def _backend(
-    header: GgufHeader, vocabulary: dict[str, int], merges: Sequence[tuple[str, ...]], **options: object
+    header: GgufHeader, vocabulary: dict[str, int], merges: Sequence[tuple[str, str]], **options: object
 ) -> tokenizers.Tokenizer:
     try:
         return tokenizers.Tokenizer(models.BPE(vocab=vocabulary, merges=list(merges), **options))

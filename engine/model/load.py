@@ -1,6 +1,7 @@
-"""Loads a model and its tokenizer from whatever names them: a GGUF file, an mlx-lm directory, a hub repository.
+"""Loads a model and its tokenizer: from a GGUF file, an mlx-lm directory or a hub repository.
 
-Owns the distinction between the three and the sentences for what can go wrong. Must not know how a model is run.
+Owns the distinction between the three and the sentences for what can go wrong. Must not know how a model is
+run.
 """
 
 from __future__ import annotations
@@ -34,8 +35,9 @@ _REPOSITORY_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 class LoadedModel:
     """A model ready to run, with what a trace must know of it.
 
-    `dtype` is that of activations and of all weights that are not packed. `kv_heads` and `head_size` shape one K row
-    (and V row) of a layer. `quantization` is a description for people. `source` is what the caller named.
+    `dtype` is that of activations and of all weights that are not packed. `kv_heads` and `head_size` shape
+    one K row (and V row) of a layer. `quantization` is a description for people; `source` is what the caller
+    named.
     """
 
     model: nn.Module
@@ -53,10 +55,10 @@ class LoadedModel:
 
 
 def load_model(source: str | Path, dtype: str = "float32") -> LoadedModel:
-    """Load the model named by `source`: a .gguf file, a directory that mlx-lm can load, or a hub id `owner/name`.
+    """Load the model named by `source`: a GGUF file, a directory for mlx-lm, or a hub id `owner/name`.
 
-    Raises SettingsError for an unknown dtype, UnsupportedModelError for a model that cannot be run, EngineError when
-    the source does not exist, cannot be reached or is damaged.
+    Raises SettingsError for an unknown dtype, UnsupportedModelError for a model that cannot be run,
+    EngineError when the source does not exist, cannot be reached or is damaged.
     """
     if dtype not in DTYPES:
         raise SettingsError(f"dtype '{dtype}' is unknown; choose one of {', '.join(DTYPES)}")
@@ -96,7 +98,7 @@ def _load_gguf_file(path: Path, source: str, dtype: str) -> LoadedModel:
 def _load_directory(path: Path, source: str, dtype: str) -> LoadedModel:
     if not (path / "config.json").is_file():
         raise EngineError(
-            f"{path} holds no config.json; name a directory that mlx-lm can load, or a .gguf file"
+            f"{path} holds no config.json; name a directory that mlx-lm can load, or a GGUF file"
         )
     try:
         model, wrapper, config = mlx_lm_utils.load(str(path), return_config=True)
@@ -133,8 +135,8 @@ def _download(source: str) -> Path:
         )
     except Exception as error:  # The client's errors come from three libraries, and differ by version.
         raise EngineError(
-            f"no model at '{source}': there is no such directory, and the hub did not give a repository of that name "
-            f"({type(error).__name__}: {_first_line(error)}); check the name and the network"
+            f"no model at '{source}': there is no such file or directory, and the hub gave no repository "
+            f"of that name ({_first_line(error)}); check the name and the network"
         ) from error
 
 

@@ -1,5 +1,8 @@
-"""Text to token ids and back. Owns the protocol and the implementations over the `tokenizers` library and over
-mlx-lm's tokenizer wrapper. Must not know where a tokenizer's tables came from, nor anything of weights."""
+"""Text to token ids and back.
+
+Owns the protocol and the implementations over the `tokenizers` library and over mlx-lm's tokenizer wrapper.
+Must not know where a tokenizer's tables came from, nor anything of weights.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ class Tokenizer(Protocol):
         ...
 
     def token_bytes(self, token_id: int) -> bytes:
-        """Raw bytes of one token, which may be a part of a character. Raises EngineError for an unknown id."""
+        """Raw bytes of one token, perhaps a part of a character. Raises EngineError for an unknown id."""
         ...
 
     def apply_chat_template(

@@ -12,7 +12,7 @@ from mlx.utils import tree_flatten
 def weights_hash(model: nn.Module) -> str:
     """XXH3 (64 bit) over path, dtype, shape and bytes of every parameter, in path order, as 16 hex digits.
 
-    Quantized weights are hashed as they are stored; a tensor is hashed in place, without a copy, where it is contiguous.
+    Quantized weights are hashed as they are stored; a contiguous tensor is hashed in place, without a copy.
     """
     digest = xxhash.xxh3_64()
     for path, array in sorted(tree_flatten(model.parameters())):
@@ -24,4 +24,4 @@ def weights_hash(model: nn.Module) -> str:
 def _raw_bytes(array: mx.array) -> memoryview:
     # numpy has no bfloat16; the bits are the same seen as uint16.
     plain = array.view(mx.uint16) if array.dtype == mx.bfloat16 else array
-    return memoryview(np.ascontiguousarray(np.array(plain, copy=False))).cast("B")
+    return np.ascontiguousarray(np.array(plain, copy=False)).reshape(-1).view(np.uint8).data
