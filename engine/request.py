@@ -80,7 +80,10 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What one request produced. Times are seconds on the engine's monotonic clock, None where not reached."""
+    """What one request produced. Times are seconds on the engine's monotonic clock, None where not reached.
+
+    `tokens` include the token that ended the output; `text` is cut where a stop token or string begins.
+    """
 
     request_id: str
     tokens: tuple[int, ...]
@@ -90,3 +93,4 @@ class Completion:
     first_token_s: float | None
     finished_s: float
     detail: str = ""
+    text: str = ""

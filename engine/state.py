@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from engine.request import FinishReason, Request
+from engine.sampling.stops import StopHit, StopWatch
 
 
 class Phase(StrEnum):
@@ -23,6 +24,7 @@ class RequestState:
 
     request: Request
     order: int
+    stop_watch: StopWatch
     phase: Phase = Phase.PENDING
     output: list[int] = field(default_factory=list)
     computed_tokens: int = 0
@@ -36,6 +38,8 @@ class RequestState:
     first_token_s: float | None = None
     finish_reason: FinishReason | None = None
     detail: str = ""
+    text: str = ""
+    stop_hit: StopHit | None = None
 
     @property
     def id(self) -> str:

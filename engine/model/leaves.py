@@ -69,7 +69,8 @@ def instrument(model: nn.Module, dispatcher: Dispatcher) -> dict[str, LinearSite
                 swapped, native = RecordedEmbedding, nn.Embedding.as_linear
             case _:
                 continue
-        site = LinearSite(path, leaf, native.__get__(leaf))
+        # A site made by an earlier packed model is kept, because its dense weights are costly to make again.
+        site = getattr(leaf, "_site", None) or LinearSite(path, leaf, native.__get__(leaf))
         leaf.__class__ = swapped
         object.__setattr__(leaf, "_dispatcher", dispatcher)
         object.__setattr__(leaf, "_site", site)
@@ -78,7 +79,7 @@ def instrument(model: nn.Module, dispatcher: Dispatcher) -> dict[str, LinearSite
 
 
 def uninstrument(model: nn.Module) -> None:
-    """Give every leaf its own class back."""
+    """Give every leaf its own class back; its `_site` stays for the next packed model of the same weights."""
     originals = {
         RecordedLinear: nn.Linear,
         RecordedQuantizedLinear: nn.QuantizedLinear,
@@ -90,4 +91,3 @@ def uninstrument(model: nn.Module) -> None:
         if original is not None:
             leaf.__class__ = original
             object.__delattr__(leaf, "_dispatcher")
-            object.__delattr__(leaf, "_site")

@@ -123,7 +123,7 @@ class PackedModel:
 
     def _find_head(self) -> str | None:
         """The last linear of a forward, when its width is the vocabulary's; None when the head is no leaf."""
-        store = ContiguousStore(self.layers)
+        store = ContiguousStore()
         store.admit("head-search", (1,))
         store.grow("head-search", 1)
         batch = Batch(0, (Segment("head-search", SegmentKind.PREFILL, 0, (1,), 0, 1),))

@@ -1,0 +1,60 @@
+"""When requests enter the waiting queue. Must not know how they are scheduled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from engine.errors import SettingsError
+from engine.state import RequestState
+
+
+class Arrivals:
+    """Requests that have not arrived yet, in submission order."""
+
+    def __init__(self) -> None:
+        self._pending: list[RequestState] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._pending)
+
+    def add(self, state: RequestState) -> None:
+        """Remember a request until its arrival rule holds."""
+        self._pending.append(state)
+
+    def due(self, step: int, states: Mapping[str, RequestState]) -> list[RequestState]:
+        """Take out the requests whose rule holds before `step` is planned."""
+        due = [s for s in self._pending if _holds(s, step, states)]
+        self._pending = [s for s in self._pending if s not in due]
+        return due
+
+    def earliest(self, step: int, states: Mapping[str, RequestState]) -> list[RequestState]:
+        """Nothing runs: take out the requests with the earliest future `at_step` (idle steps are not counted).
+
+        Raises:
+            SettingsError: every pending request waits for one that will never commit enough tokens.
+        """
+        timed = [s for s in self._pending if s.request.arrival.after_request is None]
+        if not timed:
+            stuck = self._pending[0].request
+            raise SettingsError(
+                f"request {stuck.id!r} waits for {stuck.arrival.after_tokens} tokens of "
+                f"{stuck.arrival.after_request!r}, which will never commit them; correct its arrival rule."
+            )
+        first = min(s.request.arrival.at_step for s in timed)
+        return self.due(max(step, first), states)
+
+    def take(self, request_id: str) -> RequestState | None:
+        """Take out one request (it was cancelled before it arrived)."""
+        for state in self._pending:
+            if state.id == request_id:
+                self._pending.remove(state)
+                return state
+        return None
+
+
+def _holds(state: RequestState, step: int, states: Mapping[str, RequestState]) -> bool:
+    arrival = state.request.arrival
+    if arrival.after_request is None:
+        return arrival.at_step <= step
+    other = states.get(arrival.after_request)
+    return other is not None and len(other.output) >= arrival.after_tokens and arrival.at_step <= step

@@ -1,0 +1,300 @@
+"""The engine: one thread that submits, plans, forwards, decides and commits, step by step.
+
+Owns the order of things within a step. Must not know traces. Everything that could change a bit of the result (batch, path,
+token) is told to the observers; nothing that observers do can reach back.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.arrivals import Arrivals
+from engine.batch import Batch
+from engine.decide import Decision, ForcedTokens, decide
+from engine.errors import EngineError, SettingsError
+from engine.kernels.policy import SiteOverride
+from engine.kv.build import build_store
+from engine.model.load import LoadedModel
+from engine.model.packed import ForwardResult, PackedModel
+from engine.observer import LifecycleEvent, Observer, QueueState, StepEvent, StepTimings
+from engine.request import Completion, FinishReason, Request
+from engine.run_info import describe_run
+from engine.sampling.checks import check_sampling
+from engine.sampling.stops import StopWatch, stop_rules
+from engine.scheduling.continuous import ContinuousScheduler
+from engine.scheduling.plan import StepPlan
+from engine.settings import EngineSettings
+from engine.speculation import build_speculator
+from engine.state import Phase, RequestState
+
+
+class Engine:
+    """Serves requests on one model. Use as a context manager: the model is instrumented until `close`."""
+
+    def __init__(
+        self,
+        loaded: LoadedModel,
+        settings: EngineSettings,
+        observers: Sequence[Observer] = (),
+        overrides: tuple[SiteOverride, ...] = (),
+        forced: ForcedTokens | None = None,
+    ) -> None:
+        self.loaded = loaded
+        self.settings = settings
+        self.observers = tuple(observers)
+        self.forced = forced or ForcedTokens()
+        self.packed = PackedModel(loaded.model, settings.kernel_policy(overrides))
+        self.store = build_store(settings)
+        self.scheduler = ContinuousScheduler(settings, self.store)
+        self.speculator = build_speculator(settings.speculation, loaded, self.packed)
+        self.arrivals = Arrivals()
+        self.states: dict[str, RequestState] = {}
+        self.completions: dict[str, Completion] = {}
+        self.step_number = 0
+        self._lifecycle: list[LifecycleEvent] = []
+        self._ended: list[Completion] = []
+        self._started_s = time.monotonic()
+        self._wants_kv = any(observer.needs.kv_rows for observer in self.observers)
+        info = describe_run(loaded, settings, overrides)
+        for observer in self.observers:
+            observer.run_started(info)
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        for observer in self.observers:
+            observer.run_finished(interrupted=kind is not None)
+        self.close()
+
+    def close(self) -> None:
+        """Give the models back as they were."""
+        self.speculator.close()
+        self.packed.close()
+
+    def submit(self, request: Request) -> None:
+        """Hand in a request; it enters the waiting queue when its arrival rule holds.
+
+        Raises:
+            SettingsError: the id is taken, the prompt is empty or holds a foreign token, or a number is out of range.
+        """
+        if request.id in self.states:
+            raise SettingsError(f"request id {request.id!r} is taken; ids are unique within a run.")
+        if not request.prompt or request.max_tokens < 1:
+            raise SettingsError(f"request {request.id!r} needs at least one prompt token and max_tokens of 1 or more.")
+        outside = [t for t in request.prompt if not 0 <= t < self.loaded.vocabulary_size]
+        if outside:
+            raise SettingsError(
+                f"request {request.id!r} has token {outside[0]}, outside the vocabulary of {self.loaded.vocabulary_size}."
+            )
+        check_sampling(request.sampling, self.loaded.vocabulary_size)
+        rules = stop_rules(request, self.loaded.tokenizer.eos_token_ids)
+        watch = StopWatch(rules, self.loaded.tokenizer.token_bytes)
+        state = RequestState(request, order=len(self.states), stop_watch=watch)
+        self.states[request.id] = state
+        self.arrivals.add(state)
+
+    def cancel(self, request_id: str) -> None:
+        """End a request now, wherever it stands; its K/V is freed before the next step.
+
+        Raises:
+            EngineError: no such request.
+        """
+        state = self.states.get(request_id)
+        if state is None:
+            raise EngineError(f"there is no request {request_id!r} to cancel.")
+        if state.phase is not Phase.FINISHED:
+            self.arrivals.take(request_id)
+            self._end(state, FinishReason.CANCELLED, "cancelled by the caller")
+
+    def run(self) -> dict[str, Completion]:
+        """Step until every request has ended; returns completions by request id."""
+        while self.step():
+            pass
+        return self.completions
+
+    def step(self) -> bool:
+        """Run one step. False when every request has ended.
+
+        Raises:
+            EngineError: a decision was impossible (NaN logits), or a request can never be scheduled.
+        """
+        started = time.perf_counter()
+        plan = self._plan()
+        if plan is None:
+            return False
+        planned = time.perf_counter()
+        self.speculator.propose(plan, self.step_number)
+        batch = plan.to_batch(self.step_number, self.settings.speculation.bonus)
+        drafted = time.perf_counter()
+        result = self.packed.forward(batch, self.store, capture_kv=self._wants_kv)
+        forwarded = time.perf_counter()
+        decisions = self._decide(batch, plan, result)
+        queue = self._queue_state()
+        self._commit(batch, decisions)
+        plan.lifecycle.extend(self._lifecycle)
+        self._lifecycle = []
+        timings = StepTimings(
+            planned - started, drafted - planned, forwarded - drafted, time.perf_counter() - forwarded
+        )
+        self._tell(batch, plan, result, decisions, queue, timings)
+        self._tell_ended()
+        self.step_number += 1
+        return True
+
+    # --- phases of a step -----------------------------------------------------------------------------------------
+
+    def _plan(self) -> StepPlan | None:
+        self._take_arrivals(self.arrivals.due(self.step_number, self.states))
+        self._end_cancelled_and_late()
+        while True:
+            self._tell_ended()
+            plan = self.scheduler.plan(self.step_number)
+            if plan is not None and plan.scheduled:
+                plan.lifecycle[:0] = self._lifecycle
+                self._lifecycle = []
+                return plan
+            if self.scheduler.running or self.scheduler.waiting:
+                stuck = (self.scheduler.running or self.scheduler.waiting)[0]
+                raise EngineError(f"request {stuck.id!r} cannot be scheduled in step {self.step_number}.")
+            if not self.arrivals:
+                return None
+            self._take_arrivals(self.arrivals.earliest(self.step_number, self.states))
+
+    def _take_arrivals(self, states: Sequence[RequestState]) -> None:
+        for state in states:
+            state.queued_s = time.monotonic() - self._started_s
+            for observer in self.observers:
+                observer.request_submitted(state.request, self.step_number)
+            reason = self.scheduler.submit(state)
+            if reason is not None:
+                self._end(state, FinishReason.REFUSED, reason)
+
+    def _end_cancelled_and_late(self) -> None:
+        now = time.monotonic() - self._started_s
+        for state in [*self.scheduler.running, *self.scheduler.waiting]:
+            request = state.request
+            if request.cancel_at_step is not None and self.step_number >= request.cancel_at_step:
+                self._end(state, FinishReason.CANCELLED, f"cancelled at step {self.step_number}")
+            elif request.timeout_s is not None and now - state.queued_s > request.timeout_s:
+                self._end(state, FinishReason.TIMEOUT, f"exceeded its {request.timeout_s} s")
+
+    def _decide(self, batch: Batch, plan: StepPlan, result: ForwardResult) -> list[Decision]:
+        decisions = []
+        head_row = 0
+        for segment, item in zip(batch.segments, plan.scheduled, strict=True):
+            if not segment.wanted_logits:
+                continue
+            logits = result.logits[head_row : head_row + segment.wanted_logits]
+            decisions.append(
+                decide(batch, item.state, logits, head_row, item.proposal, self.speculator.name, self.forced)
+            )
+            head_row += segment.wanted_logits
+        return decisions
+
+    def _commit(self, batch: Batch, decisions: Sequence[Decision]) -> None:
+        self.store.commit_step(batch)
+        now = time.monotonic() - self._started_s
+        for segment in batch.segments:
+            state = self.states[segment.request_id]
+            state.computed_tokens = segment.end_position
+            state.written_tokens = max(state.written_tokens, segment.end_position)
+            if state.scheduled_s is None:
+                state.scheduled_s = now
+        for decision in decisions:
+            state = self.states[decision.request_id]
+            state.output.extend(decision.tokens)
+            if state.first_token_s is None:
+                state.first_token_s = now
+            if state.computed_tokens > state.known_tokens - 1:
+                state.computed_tokens = state.known_tokens - 1
+                self.store.truncate(state.id, state.computed_tokens)
+            self.speculator.committed(decision, state)
+            if state.stop_hit is not None:
+                self._end(state, FinishReason.STOP, f"{state.stop_hit.cause.value} {state.stop_hit.matched}")
+            elif state.remaining_output <= 0:
+                state.text += state.stop_watch.finish().text
+                self._end(state, FinishReason.LENGTH, "")
+
+    def _end(self, state: RequestState, reason: FinishReason, detail: str) -> None:
+        kinds = {
+            FinishReason.CANCELLED: "cancelled",
+            FinishReason.TIMEOUT: "timed_out",
+            FinishReason.REFUSED: "refused",
+        }
+        self.scheduler.remove(state)
+        self.speculator.closed(state.id)
+        state.finish_reason, state.detail = reason, detail
+        self._lifecycle.append(
+            LifecycleEvent(kinds.get(reason, "finished"), state.id, state.computed_tokens, detail or reason.value)
+        )
+        completion = Completion(
+            request_id=state.id,
+            tokens=tuple(state.output),
+            finish_reason=reason,
+            queued_s=state.queued_s,
+            scheduled_s=state.scheduled_s,
+            first_token_s=state.first_token_s,
+            finished_s=time.monotonic() - self._started_s,
+            detail=detail,
+            text=state.text,
+        )
+        self.completions[state.id] = completion
+        self._ended.append(completion)
+
+    # --- telling --------------------------------------------------------------------------------------------------
+
+    def _queue_state(self) -> QueueState:
+        store = self.store.state()
+        return QueueState(
+            running=len(self.scheduler.running),
+            waiting=len(self.scheduler.waiting),
+            blocks_used=store.blocks_used,
+            blocks_cached=store.blocks_cached,
+            blocks_total=store.blocks_total,
+        )
+
+    def _tell(
+        self,
+        batch: Batch,
+        plan: StepPlan,
+        result: ForwardResult,
+        decisions: Sequence[Decision],
+        queue: QueueState,
+        timings: StepTimings,
+    ) -> None:
+        if not self.observers:
+            return
+        event = StepEvent(
+            batch=batch,
+            plan=result.plan,
+            logits=result.logits,
+            processed_logits=_processed_rows(result, decisions),
+            sampled=tuple(row for decision in decisions for row in decision.sampled),
+            kv_rows=result.kv_rows,
+            queue=queue,
+            timings=timings,
+            drafts=tuple(decision.draft for decision in decisions if decision.draft is not None),
+            lifecycle=tuple(plan.lifecycle),
+            reused=tuple(plan.reused),
+            draft_forwards=self.speculator.forwards,
+        )
+        for observer in self.observers:
+            observer.step_finished(event)
+
+    def _tell_ended(self) -> None:
+        ended, self._ended = self._ended, []
+        for completion in ended:
+            for observer in self.observers:
+                observer.request_finished(completion, self.step_number)
+
+
+def _processed_rows(result: ForwardResult, decisions: Sequence[Decision]) -> npt.NDArray[np.float32]:
+    """All processed rows in head-row order; the raw array itself where nothing was changed."""
+    if all(np.shares_memory(decision.processed, result.logits) for decision in decisions):
+        return result.logits
+    return np.concatenate([decision.processed for decision in decisions])

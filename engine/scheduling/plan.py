@@ -1,0 +1,77 @@
+"""What a scheduler decides: rows per request for one step, and what happened on the way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from engine.batch import Batch, Segment, SegmentKind
+from engine.observer import LifecycleEvent, ReusedRow
+from engine.speculative.drafter import Proposal
+from engine.state import RequestState
+
+
+@dataclass(slots=True)
+class ScheduledRows:
+    """`rows` known tokens of a request to feed, and at most `max_proposal` draft tokens behind them."""
+
+    state: RequestState
+    rows: int
+    max_proposal: int = 0
+    proposal: Proposal = field(default_factory=Proposal)
+
+
+@dataclass(slots=True)
+class StepPlan:
+    """One step's decision, in batch order."""
+
+    scheduled: list[ScheduledRows] = field(default_factory=list)
+    lifecycle: list[LifecycleEvent] = field(default_factory=list)
+    reused: list[ReusedRow] = field(default_factory=list)
+    cached_now: dict[str, int] = field(default_factory=dict)
+
+    def to_batch(self, step: int, bonus: bool) -> Batch:
+        """Lay the rows out. `bonus`: K proposals take K + 1 rows; without it the last proposal is not fed."""
+        segments: list[Segment] = []
+        first_row = 0
+        for item in self.scheduled:
+            segment = _segment(item, first_row, bonus, self.cached_now.get(item.state.id, 0))
+            segments.append(segment)
+            first_row += segment.rows
+        return Batch(step, tuple(segments))
+
+
+class Scheduler(Protocol):
+    """Plans steps. `plan` returns None when nothing can run now."""
+
+    def plan(self, step: int) -> StepPlan | None:
+        """Rows for `step`; admits, preempts and refuses on the way."""
+        ...
+
+
+def _segment(item: ScheduledRows, first_row: int, bonus: bool, cached_tokens: int) -> Segment:
+    state = item.state
+    first = state.computed_tokens
+    fed_proposals = item.proposal.tokens if bonus else item.proposal.tokens[:-1]
+    tokens = state.slice_tokens(first, first + item.rows) + fed_proposals
+    reaches_end = first + item.rows == state.known_tokens
+    wanted = 1 + len(fed_proposals) if reaches_end else 0
+    return Segment(
+        request_id=state.id,
+        kind=_kind(item),
+        first_position=first,
+        tokens=tokens,
+        first_row=first_row,
+        wanted_logits=wanted,
+        cached_tokens=cached_tokens,
+        proposed_tokens=len(fed_proposals),
+    )
+
+
+def _kind(item: ScheduledRows) -> SegmentKind:
+    state = item.state
+    if item.proposal.tokens:
+        return SegmentKind.VERIFY
+    if state.computed_tokens < state.written_tokens:
+        return SegmentKind.RECOMPUTE
+    return SegmentKind.DECODE if state.is_decoding else SegmentKind.PREFILL
