@@ -30,7 +30,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: numpy dtype string, trailing width (`""`, `layers` or `top_k`), level that brings it, meaning."""
+    """One column: numpy dtype string, trailing width (`""`, `layers`, `top_k` or `tables`), level that brings it, meaning."""
 
     name: str
     dtype: str
@@ -197,7 +197,62 @@ AUDITS = Table("audits", "KV rows whose bytes were not what was written", (
     Column("found_hash", "u8", "hash at reading"),
 ))
 
+DRAFT_FORWARDS = Table("draft_forwards", "one row per packed forward of the draft model", (
+    Column("step", "u4", "step number"),
+    Column("forward", "u4", "number of the forward in its step, from 0"),
+    Column("plan", "u4", "row in plans"),
+    Column("packed_rows", "u4", "rows of the forward"),
+    Column("segment_offset", "u8", "into draft_segments"),
+    Column("segment_count", "u4", "segments"),
+    Column("row_offset", "u8", "into draft_rows"),
+))
+DRAFT_SEGMENTS = Table("draft_segments", "one row per segment of a draft forward, in row order", (
+    *(column for column in SEGMENTS.columns if column.name not in ("cached_tokens", "proposed_tokens")),
+    Column("forward", "u4", "number of the forward in its step, from 0"),
+))
+DRAFT_ROWS = Table("draft_rows", "one row per packed row of the draft model, in execution order", (
+    Column("step", "u4", "step number"),
+    Column("forward", "u4", "number of the forward in its step, from 0"),
+    Column("row", "u4", "packed row in the forward"),
+    Column("request", "u4", "row in requests"),
+    Column("position", "u4", "position"),
+    Column("digest", "u8", "hash over the row's hashes of every layer", level=Level.KV),
+    Column("layer_offset", "u8", "into draft_layers", level=Level.KV),
+    Column("layer_count", "u4", "layers of the draft model", level=Level.KV),
+))
+DRAFT_LAYERS = Table("draft_layers", "K/V of draft rows, layer by layer, one row after another", (
+    Column("key_hash", "u8", "hash of the K row's bytes", level=Level.KV),
+    Column("value_hash", "u8", "hash of the V row's bytes", level=Level.KV),
+    Column("key_magnitude", "f4", "largest absolute value", level=Level.KV),
+    Column("value_magnitude", "f4", "largest absolute value", level=Level.KV),
+))
+TENSORS = Table("tensors", "whole arrays, kept at level tensors only", (
+    Column("step", "u4", "step number", level=Level.TENSORS),
+    Column("site_string", "u4", "module path, or `kv.<layer>.keys`, `kv.<layer>.values`, `logits`", level=Level.TENSORS),
+    Column("dtype_string", "u4", "element type; bfloat16 is stored as its 16-bit patterns", level=Level.TENSORS),
+    Column("trigger_string", "u4", "why it was kept: asked, gap, not_finite, audit", level=Level.TENSORS),
+    Column("shape_offset", "u8", "into tensor_shapes", level=Level.TENSORS),
+    Column("shape_count", "u4", "axes", level=Level.TENSORS),
+    Column("bytes_offset", "u8", "into tensor_bytes", level=Level.TENSORS),
+    Column("bytes_count", "u8", "bytes, little-endian, row-major", level=Level.TENSORS),
+))
+TENSOR_SHAPES = Table("tensor_shapes", "shapes of all tensors, one after another", (
+    Column("value", "u8", "elements along one axis", level=Level.TENSORS),
+))
+TENSOR_BYTES = Table("tensor_bytes", "bytes of all tensors, one after another", (
+    Column("value", "u1", "byte", level=Level.TENSORS),
+))
+FLUSHES = Table("flushes", "one row per flush: how much of every table is complete and consistent", (
+    Column("lengths", "u8", "rows of every table, in the order of the header's `tables`", "tables"),
+    Column("checksum", "u8", "xxh3_64 of this row's lengths as little-endian bytes"),
+))
+FOOTER = Table("footer", "one row, written when the run ended and the file was closed; no row when it ended early", (
+    Column("interrupted", "u1", "1 after Ctrl-C"),
+    Column("step_count", "u8", "steps"),
+))
+
 TABLES = (
     STRINGS, STRING_BYTES, TOKEN_LISTS, TOKEN_TEXTS, TOKEN_TEXT_BYTES, REQUESTS, COMPLETIONS, STEPS, SEGMENTS, PLANS,
-    PLAN_SITES, SAMPLED, ROWS, DRAFTS, EVENTS, REUSED, AUDITS,
+    PLAN_SITES, SAMPLED, ROWS, DRAFTS, EVENTS, REUSED, AUDITS, DRAFT_FORWARDS, DRAFT_SEGMENTS, DRAFT_ROWS, DRAFT_LAYERS,
+    TENSORS, TENSOR_SHAPES, TENSOR_BYTES, FOOTER,
 )  # fmt: skip

@@ -1,0 +1,93 @@
+"""Exact hashes and magnitudes of K/V rows. Must not know tables or files.
+
+The hash is XXH3 with 64 bits over the row's own bytes (no rounding, no conversion): equal rows always hash
+equal, and two different rows hash equal with a chance of 2**-64 each time. It is fast, not cryptographic: it
+finds accidents, and somebody who wants to forge a collision can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from engine.observer import LayerRows
+
+
+@dataclass(frozen=True, slots=True)
+class HashedRows:
+    """K/V of one forward: hashes uint64 and magnitudes float32 (rows, layers), `digest` uint64 (rows,)."""
+
+    key_hash: npt.NDArray[np.uint64]
+    value_hash: npt.NDArray[np.uint64]
+    key_magnitude: npt.NDArray[np.float32]
+    value_magnitude: npt.NDArray[np.float32]
+    digest: npt.NDArray[np.uint64]
+
+    @property
+    def is_finite(self) -> bool:
+        """True when no row holds NaN or Inf."""
+        return bool(np.isfinite(self.key_magnitude).all() and np.isfinite(self.value_magnitude).all())
+
+
+def as_numpy(array: Any) -> npt.NDArray[Any]:
+    """A numpy array with the same bytes; bfloat16, which numpy lacks, as its uint16 patterns.
+
+    An mx.array must be evaluated already: copying it out then computes nothing that the run would not have
+    computed.
+    """
+    if isinstance(array, np.ndarray):
+        return array.view(np.uint16) if array.dtype.name == "bfloat16" else array
+    if "bfloat16" in str(array.dtype):
+        import mlx.core as mx
+
+        return np.array(array.view(mx.uint16))
+    return np.array(array)
+
+
+def hash_rows(array: npt.NDArray[Any]) -> list[int]:
+    """XXH3-64 of the bytes of `array[i]` for each i."""
+    if not array.size:
+        return [xxhash.xxh3_64_intdigest(b"")] * len(array)
+    row_bytes = array[0].nbytes
+    flat = np.ascontiguousarray(array).data.cast("B")
+    hash_bytes = xxhash.xxh3_64_intdigest
+    return [hash_bytes(flat[start : start + row_bytes]) for start in range(0, len(flat), row_bytes)]
+
+
+def row_magnitudes(array: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+    """Largest absolute value of each `array[i]`, float32; NaN where the row holds one."""
+    rows = array.reshape(len(array), -1)
+    if rows.dtype == np.uint16:
+        patterns = (rows & 0x7FFF).max(axis=1, initial=0)
+        return (patterns.astype(np.uint32) << 16).view(np.float32)
+    return np.abs(rows).max(axis=1, initial=0).astype(np.float32)
+
+
+def hash_kv_rows(layers: Sequence[LayerRows], rows: int) -> HashedRows:
+    """Hash every (layer, row) of one forward."""
+    hashes = np.empty((2, len(layers), rows), "<u8")
+    magnitudes = np.empty((2, len(layers), rows), np.float32)
+    for layer, written in enumerate(layers):
+        for side, array in enumerate((as_numpy(written.keys), as_numpy(written.values))):
+            hashes[side, layer] = hash_rows(array)
+            magnitudes[side, layer] = row_magnitudes(array)
+    key_hash, value_hash = np.ascontiguousarray(hashes.transpose(0, 2, 1))
+    key_magnitude, value_magnitude = magnitudes.transpose(0, 2, 1)
+    return HashedRows(key_hash, value_hash, key_magnitude, value_magnitude, digest_rows(key_hash, value_hash))
+
+
+def digest_rows(
+    key_hash: npt.NDArray[np.uint64], value_hash: npt.NDArray[np.uint64]
+) -> npt.NDArray[np.uint64]:
+    """One XXH3-64 per row, of its K hashes of all layers, then its V hashes (8 little-endian bytes each)."""
+    return np.array(hash_rows(np.concatenate([key_hash, value_hash], axis=1).astype("<u8")), np.uint64)
+
+
+def digest_step(row_digests: npt.NDArray[np.uint64]) -> int:
+    """XXH3-64 of the step's row digests in row order, each as 8 little-endian bytes."""
+    return xxhash.xxh3_64_intdigest(np.ascontiguousarray(row_digests, "<u8").tobytes())

@@ -1,0 +1,63 @@
+"""Gives strings, token lists, token texts and plans their numbers in a trace, storing each once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+
+from divtrace.trace.writer import TraceWriter
+from engine.observer import Plan
+
+_PLAN_STRINGS = ("site", "operation", "path", "decided_by", "dtype", "model")
+_PLAN_NUMBERS = ("rows", "input_size", "output_size", "bits", "group_size")
+
+
+class Interner:
+    """Numbers of what a trace stores once. `token_bytes` gives the text of a token id."""
+
+    def __init__(self, writer: TraceWriter, token_bytes: Callable[[int], bytes]) -> None:
+        self._writer = writer
+        self._token_bytes = token_bytes
+        self._strings: dict[str, int] = {}
+        self._tokens: set[int] = set()
+        self._plans: dict[Plan, int] = {}
+
+    def string(self, text: str) -> int:
+        """Row of `text` in `strings`."""
+        known = self._strings.get(text)
+        if known is not None:
+            return known
+        offset, count = self._append_bytes("string_bytes", text.encode("utf-8", "surrogatepass"))
+        row = self._writer.append_row("strings", offset=offset, count=count)
+        self._strings[text] = row
+        return row
+
+    def token_list(self, tokens: Sequence[int]) -> int:
+        """Append token ids to the flat table, store their texts; return the first one's number."""
+        self.token_texts(tokens)
+        return self._writer.append("token_lists", {"value": np.array(tokens, np.uint32)})
+
+    def token_texts(self, tokens: Iterable[int]) -> None:
+        """Make sure that the text of each of these ids is in the trace."""
+        for token in set(tokens) - self._tokens:
+            offset, count = self._append_bytes("token_text_bytes", self._token_bytes(token))
+            self._writer.append_row("token_texts", token=token, offset=offset, count=count)
+            self._tokens.add(token)
+
+    def plan(self, plan: Plan) -> int:
+        """Row of `plan` in `plans`."""
+        known = self._plans.get(plan)
+        if known is not None:
+            return known
+        texts = {
+            f"{name}_string": [self.string(getattr(site, name)) for site in plan] for name in _PLAN_STRINGS
+        }
+        numbers = {name: [getattr(site, name) for site in plan] for name in _PLAN_NUMBERS}
+        offset = self._writer.append("plan_sites", texts | numbers)
+        row = self._writer.append_row("plans", site_offset=offset, site_count=len(plan))
+        self._plans[plan] = row
+        return row
+
+    def _append_bytes(self, table: str, raw: bytes) -> tuple[int, int]:
+        return self._writer.append(table, {"value": np.frombuffer(raw, np.uint8)}), len(raw)

@@ -1,0 +1,85 @@
+"""How schema columns lie in HDF5: widths, chunk sizes, creation. Must not know what the numbers mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import h5py
+import numpy as np
+
+from divtrace.trace.header import Header
+from divtrace.trace.schema import FLUSHES, TABLES, Column, Table
+
+SCHEMA_VERSION_ATTRIBUTE = "divtrace_schema_version"
+HEADER_DATASET = "header"
+LONG_TABLES = frozenset(
+    {
+        "string_bytes",
+        "token_lists",
+        "token_text_bytes",
+        "sampled",
+        "rows",
+        "reused",
+        "draft_rows",
+        "draft_layers",
+    }
+)
+COMPRESSED_TABLES = frozenset({"plan_sites"})
+"""Repetitive and rarely extended. Elsewhere compression does not pay: hashes have no redundancy, and in SWMR
+mode every flush of a compressed chunk moves it and leaves its old place unused.
+"""
+LONG_CHUNK_ROWS = 1024
+SHORT_CHUNK_ROWS = 128
+LARGEST_CHUNK_BYTES = 32 * 1024
+TENSOR_CHUNK_BYTES = 1 << 20
+
+
+def all_tables() -> Iterator[Table]:
+    """Every table of the schema, the flush table last."""
+    yield from TABLES
+    yield FLUSHES
+
+
+def recorded_columns(table: Table, header: Header) -> tuple[Column, ...]:
+    """The columns of `table` that a trace with this header holds."""
+    return tuple(column for column in table.columns if header.level.includes(column.level))
+
+
+def column_width(column: Column, header: Header) -> int | None:
+    """Trailing extent of a column; None for a flat one."""
+    if not column.width:
+        return None
+    return {"layers": header.layers, "top_k": header.top_k, "tables": len(header.tables)}[column.width]
+
+
+def column_dtype(column: Column) -> np.dtype[np.generic]:
+    """Element type, always little-endian."""
+    return np.dtype("<" + column.dtype)
+
+
+def chunk_rows(table: Table, column: Column, header: Header) -> int:
+    """Rows in one chunk: few enough to keep a short trace small, many enough to read a long one fast."""
+    if table.name == "tensor_bytes":
+        return TENSOR_CHUNK_BYTES
+    rows = LONG_CHUNK_ROWS if table.name in LONG_TABLES else SHORT_CHUNK_ROWS
+    row_bytes = column_dtype(column).itemsize * max(column_width(column, header) or 1, 1)
+    while rows > 1 and rows * row_bytes > LARGEST_CHUNK_BYTES:
+        rows //= 2
+    return rows
+
+
+def create_column(group: h5py.Group, table: Table, column: Column, header: Header) -> h5py.Dataset:
+    """Create an empty, growing dataset. Chunks carry a checksum, except where rows carry one themselves."""
+    width = column_width(column, header)
+    trailing = () if width is None else (width,)
+    return group.create_dataset(
+        column.name,
+        shape=(0, *trailing),
+        maxshape=(None, *trailing),
+        chunks=(chunk_rows(table, column, header), *(max(extent, 1) for extent in trailing)),
+        dtype=column_dtype(column),
+        fletcher32=table is not FLUSHES,
+        shuffle=table.name in COMPRESSED_TABLES,
+        compression="gzip" if table.name in COMPRESSED_TABLES else None,
+        track_times=False,
+    )

@@ -1,0 +1,71 @@
+"""Rows of one table that wait for the next flush. Must not know when a flush is due."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import h5py
+import numpy as np
+import numpy.typing as npt
+
+from divtrace.trace.header import Header
+from divtrace.trace.layout import column_dtype, column_width
+from divtrace.trace.schema import Column, Table
+
+
+class TableBuffer:
+    """Pending rows of a table, column by column, and the datasets that they go to."""
+
+    def __init__(self, table: Table, datasets: Mapping[Column, h5py.Dataset], header: Header) -> None:
+        self.length = 0
+        self._table = table
+        self._datasets = datasets
+        self._dtypes = {column: column_dtype(column) for column in datasets}
+        self._widths = {column: column_width(column, header) for column in datasets}
+        self._pending: dict[Column, list[npt.NDArray[np.generic]]] = {column: [] for column in datasets}
+        self._written = 0
+
+    def append(self, columns: Mapping[str, npt.ArrayLike]) -> int:
+        """Keep rows until the next write; return the number of the first one.
+
+        Raises:
+            ValueError: a column is missing, of another width, or of another length than the first.
+        """
+        arrays = {column: self._as_column(column, columns) for column in self._datasets}
+        counts = {len(array) for array in arrays.values()}
+        if len(counts) != 1:
+            raise ValueError(f"table {self._table.name}: columns of different lengths {sorted(counts)}")
+        for column, array in arrays.items():
+            self._pending[column].append(array)
+        first = self.length
+        self.length += counts.pop()
+        return first
+
+    def write_pending(self) -> None:
+        """Grow the datasets and write the pending rows into them."""
+        if self._written == self.length:
+            return
+        for column, dataset in self._datasets.items():
+            _extend(dataset, np.concatenate(self._pending[column]), self._written)
+            self._pending[column].clear()
+        self._written = self.length
+
+    def _as_column(self, column: Column, columns: Mapping[str, npt.ArrayLike]) -> npt.NDArray[np.generic]:
+        if column.name not in columns:
+            raise ValueError(f"table {self._table.name}: column {column.name} is missing")
+        array = np.array(columns[column.name], self._dtypes[column])
+        width = self._widths[column]
+        expected = array.shape[:1] if width is None else (*array.shape[:1], width)
+        if array.ndim == 0 or array.shape != expected:
+            raise ValueError(f"table {self._table.name}: column {column.name} has shape {array.shape}")
+        return array
+
+
+def _extend(dataset: h5py.Dataset, rows: npt.NDArray[np.generic], start: int) -> None:
+    """Append without the cost of h5py's selection logic: a flush does this for every column."""
+    stop = start + len(rows)
+    trailing = rows.shape[1:]
+    dataset.id.set_extent((stop, *trailing))
+    space = dataset.id.get_space()
+    space.select_hyperslab((start, *(0 for _ in trailing)), rows.shape)
+    dataset.id.write(h5py.h5s.create_simple(rows.shape), space, np.ascontiguousarray(rows))
