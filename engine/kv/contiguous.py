@@ -17,7 +17,7 @@ from engine.batch import Batch, Segment
 from engine.errors import EngineError
 from engine.kv.arrays import ArrayBackend, RowArray, default_backend
 from engine.kv.faults import already_admitted, never_written, no_room, not_admitted, not_next_position
-from engine.kv.names import RequestNumbers
+from engine.kv.names import RequestNumbers, reused_rows
 from engine.kv.store import Admission, StoreState
 
 FIRST_CAPACITY = 64
@@ -118,8 +118,8 @@ class ContiguousStore:
         for rows in request.layers.values():
             rows.written = min(rows.written, length)
 
-    def fork(self, parent_id: str, child_id: str) -> None:
-        """Open `child_id` with a copy of every row that `parent_id` has computed; writers stay as they are."""
+    def fork(self, parent_id: str, child_id: str) -> Admission:
+        """Open `child_id` with a copy of every row that `parent_id` has computed; its writers stay."""
         parent = self._open(parent_id)
         self.admit(child_id, ())
         child = self._requests[child_id]
@@ -128,6 +128,7 @@ class ContiguousStore:
         for layer, rows in parent.layers.items():
             written = min(rows.written, parent.length)
             child.layers[layer] = _LayerRows(rows.keys.clone(), rows.values.clone(), rows.capacity, written)
+        return Admission(child.length, reused_rows(child_id, child.writers, self._numbers.names))
 
     def release(self, request_id: str) -> None:
         """Close a request and free its arrays."""
@@ -145,7 +146,7 @@ class ContiguousStore:
     def audit_read(
         self, layer: int, request_id: str
     ) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[np.int64]]:
-        """Copies of what lies in memory: keys, values (length, kv_heads, head_size) and writers (length, 3)."""
+        """Copies of what lies in memory: keys, values (length, kv_heads, head_size), writers (length, 3)."""
         request = self._open(request_id)
         rows = request.layers.get(layer)
         if rows is None or rows.written < request.length:
@@ -156,6 +157,14 @@ class ContiguousStore:
     def state(self) -> StoreState:
         """Zeros: there are no blocks."""
         return StoreState(blocks_used=0, blocks_cached=0, blocks_total=0)
+
+    def cached_prefix_length(self, tokens: Sequence[int]) -> int:  # noqa: ARG002 (nothing is cached)
+        """Always 0."""
+        return 0
+
+    def pending_prefix(self, tokens: Sequence[int]) -> bool:  # noqa: ARG002 (nothing is shared)
+        """Always False."""
+        return False
 
     def check_integrity(self) -> None:
         """Raise AssertionError when a request's rows, room and writers disagree."""

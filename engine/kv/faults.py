@@ -6,11 +6,9 @@ from engine.errors import EngineError
 
 
 def never_written(request_id: str, layer: int, position: int, block: int | None = None) -> EngineError:
-    """A row was asked for that nobody wrote: names request, layer, position, and the block where there is one."""
-    place = "" if block is None else f" (block {block})"
-    return EngineError(
-        f"request {request_id!r}, layer {layer}: K/V of position {position}{place} was read but never written."
-    )
+    """A row was asked for that nobody wrote; `block` where there are blocks."""
+    place = f"position {position}" if block is None else f"position {position} (block {block})"
+    return EngineError(f"request {request_id!r}, layer {layer}: K/V of {place} was read but never written.")
 
 
 def not_admitted(request_id: str) -> EngineError:
@@ -28,8 +26,8 @@ def already_admitted(request_id: str) -> EngineError:
 def not_next_position(request_id: str, length: int, step: int, first_position: int) -> EngineError:
     """A step begins a request's rows elsewhere than right behind the computed ones."""
     return EngineError(
-        f"request {request_id!r} has {length} K/V rows but step {step} writes from position {first_position}; "
-        "compute the missing rows, or truncate before rewriting."
+        f"request {request_id!r} has {length} K/V rows but step {step} writes from position "
+        f"{first_position}; compute the missing rows, or truncate before rewriting."
     )
 
 

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+import numpy.typing as npt
+
+from engine.observer import ReusedRow
+
 
 class RequestNumbers:
     """Gives each request id the next number at first sight, and the same one ever after."""
@@ -23,3 +28,13 @@ class RequestNumbers:
     def names(self) -> Sequence[str]:
         """Request ids in the order of their numbers."""
         return self._names
+
+
+def reused_rows(
+    request_id: str, writers: npt.NDArray[np.int64], names: Sequence[str]
+) -> tuple[ReusedRow, ...]:
+    """Records of rows 0 .. n - 1 that `request_id` did not compute, from their writers (n, 3)."""
+    return tuple(
+        ReusedRow(request_id, position, names[number], step, row)
+        for position, (number, step, row) in enumerate(writers.tolist())
+    )

@@ -36,8 +36,8 @@ class StoreState:
 class KVStore(Protocol):
     """Bookkeeping per request, and the arrays of every layer.
 
-    A step goes: `grow` for each segment, `begin_step(batch)`, per layer one `write` of all rows and then one `read`
-    per segment, `commit_step(batch)`, and `truncate` for each request whose last rows were rejected.
+    A step goes: `grow` for each segment, `begin_step(batch)`, per layer one `write` of all rows and then
+    one `read` per segment, `commit_step(batch)`, and `truncate` for each request with rejected rows.
     """
 
     def admit(self, request_id: str, tokens: Sequence[int]) -> Admission:
@@ -88,4 +88,12 @@ class KVStore(Protocol):
 
     def check_integrity(self) -> None:
         """Raise AssertionError naming the block when ownership and counts disagree."""
+        ...
+
+    def cached_prefix_length(self, tokens: Sequence[int]) -> int:
+        """Tokens of a prompt that `admit` would take from the prefix cache now; 0 without one."""
+        ...
+
+    def pending_prefix(self, tokens: Sequence[int]) -> bool:
+        """True when another request is computing a block that this prompt could share (single flight)."""
         ...
