@@ -94,9 +94,7 @@ def _all_events(index: TraceIndex) -> tuple[Integers, Integers, Integers, Intege
     writer_records = offsets + index.column("reused", "writer_row")
     rows = index.row_steps.size
     if writer_records.size and int(writer_records.max()) >= rows:
-        raise TraceError(
-            f"{index.trace.path}: reused.writer_row names a row that does not exist; the file is damaged."
-        )
+        raise TraceError(f"{index.trace.path}: reused.writer_row names a row that does not exist; the file is damaged.")
     return (
         np.concatenate([writer_records, np.arange(rows, dtype=np.int64)]),
         np.concatenate([readers, index.row_requests]),

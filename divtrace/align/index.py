@@ -103,10 +103,8 @@ class TraceIndex:
 
     @cached_property
     def _segment_columns(self) -> Mapping[str, Integers]:
-        names = (
-            "step", "request", "kind", "first_position", "rows", "first_row", "cached_tokens", "wanted_logits",
-            "token_offset",
-        )  # fmt: skip
+        names = ["step", "request", "kind", "first_position", "rows", "first_row", "token_offset"]
+        names += ["cached_tokens", "wanted_logits"]
         columns = {name: self.column("segments", name) for name in names}
         if np.any(np.diff(columns["step"]) < 0):
             raise TraceError(f"{self.trace.path}: segments.step is out of order; the file is damaged.")
@@ -151,14 +149,10 @@ class TraceIndex:
         if records.size == 0:
             return np.zeros(0, np.int64)
         numbers = self.segment_numbers(records)
-        places = (
-            self._segment_columns["token_offset"][numbers] + records - self._segment_first_records[numbers]
-        )
+        places = self._segment_columns["token_offset"][numbers] + records - self._segment_first_records[numbers]
         tokens = self._token_list
         if int(places.min()) < 0 or int(places.max()) >= tokens.size:
-            raise TraceError(
-                f"{self.trace.path}: segments.token_offset points past token_lists; the file is damaged."
-            )
+            raise TraceError(f"{self.trace.path}: segments.token_offset points past token_lists; the file is damaged.")
         return tokens[places]
 
     @cached_property
@@ -196,9 +190,7 @@ class TraceIndex:
         decided = self.decisions(request)
         if decided.positions.size and np.any(np.diff(decided.positions) != 1):
             name = self.request_ids[request]
-            raise TraceError(
-                f"{self.trace.path}: committed positions of {name!r} have gaps; the file is damaged."
-            )
+            raise TraceError(f"{self.trace.path}: committed positions of {name!r} have gaps; the file is damaged.")
         return decided.chosen
 
     @cached_property
@@ -220,8 +212,7 @@ class TraceIndex:
         steps = self.column("completions", "step")
         reasons = self.column("completions", "reason_string")
         return {
-            int(r): (int(s), self.trace.string(int(why)))
-            for r, s, why in zip(requests, steps, reasons, strict=True)
+            int(r): (int(s), self.trace.string(int(why))) for r, s, why in zip(requests, steps, reasons, strict=True)
         }
 
     def request_settings(self, request: int) -> Mapping[str, Any]:
@@ -244,9 +235,7 @@ class TraceIndex:
             return self.trace.column(table, column, 0, 0)
         ordered, inverse = np.unique(records, return_inverse=True)
         if int(ordered[0]) < 0 or int(ordered[-1]) >= self.trace.length(table):
-            raise TraceError(
-                f"{self.trace.path}: a record number points past table {table}; the file is damaged."
-            )
+            raise TraceError(f"{self.trace.path}: a record number points past table {table}; the file is damaged.")
         pieces = []
         for span in _spans(ordered):
             start = int(span[0])

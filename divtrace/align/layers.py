@@ -45,9 +45,7 @@ def first_layer_differences(runs: RunPair, records_a: Integers, records_b: Integ
     return result
 
 
-def magnitude_drift(
-    runs: RunPair, records_a: Integers, records_b: Integers, layer: int
-) -> tuple[float, float]:
+def magnitude_drift(runs: RunPair, records_a: Integers, records_b: Integers, layer: int) -> tuple[float, float]:
     """Largest |magnitude in B - magnitude in A| over these pairs' K and V at `layer`, and the same over
     A's magnitude.
 

@@ -61,9 +61,7 @@ class Pairing:
             )
         for run, ids in (("A", self.only_in_a), ("B", self.only_in_b)):
             if request_id in ids:
-                raise DivtraceError(
-                    f"request {request_id!r} exists in run {run} only; requests in both runs: {known}."
-                )
+                raise DivtraceError(f"request {request_id!r} exists in run {run} only; requests in both runs: {known}.")
         raise DivtraceError(f"no request {request_id!r} in these traces; requests in both runs: {known}.")
 
 

@@ -136,9 +136,7 @@ def pair_rows(
     )
 
 
-def _read_versions(
-    events: MemoryEvents, end: int, positions: Integers, steps: Integers
-) -> tuple[Integers, Integers]:
+def _read_versions(events: MemoryEvents, end: int, positions: Integers, steps: Integers) -> tuple[Integers, Integers]:
     """Events that some decision read, as increasing keys position << 32 | first reading decision, and
     their records.
 
@@ -147,9 +145,7 @@ def _read_versions(
     events = events.upto(end)
     if positions.size == 0:
         positions, steps = np.array([end], np.int64), np.array([NEVER], np.int64)
-    reader = np.maximum(
-        np.searchsorted(steps, events.steps), np.searchsorted(positions, events.positions + 1)
-    )
+    reader = np.maximum(np.searchsorted(steps, events.steps), np.searchsorted(positions, events.positions + 1))
     read = np.flatnonzero(reader < positions.size)
     keys = (events.positions[read] << 32) | positions[reader[read]]
     last = np.ones(keys.size, bool)

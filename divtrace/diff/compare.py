@@ -85,6 +85,5 @@ def _sum_bins(groups: Sequence[tuple[GapBin, ...]]) -> tuple[GapBin, ...]:
     if not groups:
         return ()
     return tuple(
-        GapBin(bins[0].limit, sum(gap_bin.decisions for gap_bin in bins))
-        for bins in zip(*groups, strict=True)
+        GapBin(bins[0].limit, sum(gap_bin.decisions for gap_bin in bins)) for bins in zip(*groups, strict=True)
     )

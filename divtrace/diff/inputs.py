@@ -15,13 +15,18 @@ from divtrace.align.runs import RunPair
 from divtrace.diff.records import Effect, InputComparison, SettingDifference
 
 _WORDS = {
-    Effect.RESULT: "sampling temperature top_k top_p min_p penalty bias seed stop eos model weights checkpoint "
-    "template rope",
-    Effect.NUMERICS: "kernel policy linear attention gemm gemv precision dtype bits quant group backend device gpu cpu "
-    "chip blas thread mlx numpy numba cuda metal driver processor machine platform architecture override",
-    Effect.BATCHING: "active budget chunk admission priority arrival submitted block page prefix cache speculat draft "
-    "bonus schedul batch preempt max_tokens limit sequences timeout cancel",
-}  # fmt: skip
+    Effect.RESULT: (
+        "sampling temperature top_k top_p min_p penalty bias seed stop eos model weights checkpoint template rope"
+    ),
+    Effect.NUMERICS: (
+        "kernel policy linear attention gemm gemv precision dtype bits quant group backend device gpu cpu chip "
+        "blas thread mlx numpy numba cuda metal driver processor machine platform architecture override"
+    ),
+    Effect.BATCHING: (
+        "active budget chunk admission priority arrival submitted block page prefix cache speculat draft bonus "
+        "schedul batch preempt max_tokens limit sequences timeout cancel"
+    ),
+}
 _PATTERNS = {effect: re.compile("|".join(words.split())) for effect, words in _WORDS.items()}
 LONGEST_VALUE = 200
 

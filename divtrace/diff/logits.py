@@ -77,9 +77,7 @@ def explain_flip(
     values = [run.by_token.get(token) for run in (a, b) for token in (token_a, token_b)]
     if any(value is None for value in values):
         reason = "a deciding logit is not among the recorded top-k"
-        return Flip(
-            None, f"{reason}; record with level logits and a larger top-k", None, None, None, *history
-        )
+        return Flip(None, f"{reason}; record with level logits and a larger top-k", None, None, None, *history)
     x_a, y_a, x_b, y_b = (float(value) for value in values if value is not None)
     margin_a, margin_b = x_a - y_a, y_b - x_b
     moved = (y_b - y_a) - (x_b - x_a)
@@ -109,9 +107,7 @@ def _judge(margin_a: float, margin_b: float, moved: float, at_random: bool) -> t
     )
 
 
-def first_logits_difference(
-    runs: RunPair, decided: DecisionPairs
-) -> tuple[LogitsDifference | None, Integers]:
+def first_logits_difference(runs: RunPair, decided: DecisionPairs) -> tuple[LogitsDifference | None, Integers]:
     """The first decision whose raw logits differ, and the places in `decided` of all that do."""
     hash_a = runs.a.gather("sampled", "logits_hash", decided.records_a)
     hash_b = runs.b.gather("sampled", "logits_hash", decided.records_b)

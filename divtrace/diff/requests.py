@@ -54,9 +54,7 @@ def diff_request(runs: RunPair, pair: RequestPair) -> RequestDiff:
     )
 
 
-def _diff_rows(
-    runs: RunPair, timeline: Timeline, decided: DecisionPairs
-) -> tuple[RowDifference | None, int, int, int]:
+def _diff_rows(runs: RunPair, timeline: Timeline, decided: DecisionPairs) -> tuple[RowDifference | None, int, int, int]:
     """First differing row, rows compared, rows that differ, rows without a counterpart."""
     if not runs.can_compare_rows or timeline.prompt_difference is not None:
         return None, 0, 0, 0

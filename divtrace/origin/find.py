@@ -1,0 +1,231 @@
+"""From a decision to its origins: `find_origins` is what `divtrace blame` builds on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from divtrace.align.index import Integers
+from divtrace.align.pairing import RequestPair
+from divtrace.align.runs import RunPair
+from divtrace.align.timeline import Timeline
+from divtrace.diff.compare import diff_runs
+from divtrace.diff.logits import token_of
+from divtrace.diff.records import RequestDiff
+from divtrace.diff.requests import diff_request
+from divtrace.errors import DivtraceError
+from divtrace.origin.batches import find_neighbours
+from divtrace.origin.candidates import find_candidates
+from divtrace.origin.faults import FaultFinder
+from divtrace.origin.groups import OriginMaker, position_ranges
+from divtrace.origin.records import Carriers, InputFault, Origin, OriginResult
+from divtrace.origin.walk import Reader, Walk, walk_back
+from divtrace.trace.reader import Trace
+from divtrace.trace.schema import Level
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The decision to explain: its position, and step and record (row of table `sampled`) in each run."""
+
+    position: int
+    step_a: int
+    step_b: int
+    record_a: int
+    record_b: int
+
+
+def find_origins(a: Trace, b: Trace, request: str | None = None, position: int | None = None) -> OriginResult:
+    """Walk back from the decision at `position` of `request`.
+
+    Without a request: the one whose tokens diverge first in run B's execution, else the first whose state
+    differs. Without a position: the divergence, else the last decision that both runs made from equal
+    tokens.
+
+    Raises: DivtraceError: no such request or position, or there is nothing to explain; the message says
+    what to do. TraceError: a trace is damaged.
+    """
+    return find_origins_of(RunPair(a, b), request, position)
+
+
+def find_origins_of(runs: RunPair, request: str | None = None, position: int | None = None) -> OriginResult:
+    """The same over runs whose indexes are already made."""
+    pair = _first_differing(runs) if request is None else runs.pairing.find(request)
+    timeline = runs.timeline(pair)
+    if timeline.prompt_difference is not None:
+        raise DivtraceError(
+            f"the prompts of request {pair.id_a!r} differ from position {timeline.prompt_difference} on: inputs differ, "
+            "so there is no batch to blame; record both runs with the same prompt."
+        )
+    decision = _decision(runs, timeline, position)
+    compared = diff_request(runs, pair)
+    faults = FaultFinder(runs)
+    maker = OriginMaker(runs, faults, decision.step_a, decision.step_b)
+    walk = _walk(runs, pair, decision, faults)
+    origins = _origins(runs, pair, decision, compared, walk, maker)
+    read_a, read_b = _records_to_blame(runs, pair, decision, walk)
+    token_a, token_b = (int(tokens[decision.position]) for tokens in (timeline.tokens_a, timeline.tokens_b))
+    own = pair.id_a, pair.id_b
+    decided = decision.step_a, decision.step_b
+    batches = [(run, batch) for o in origins for run, batch in (("A", o.batch_a), ("B", o.batch_b))]
+    return OriginResult(
+        run_a=runs.a.name,
+        run_b=runs.b.name,
+        request_a=pair.id_a,
+        request_b=pair.id_b,
+        position=decision.position,
+        output_index=decision.position - timeline.prompt_tokens,
+        token_a=token_of(runs.a, token_a),
+        token_b=token_of(runs.b, token_b),
+        flipped=token_a != token_b,
+        logits_differ=_hashes_differ(runs, decision),
+        step_a=decision.step_a,
+        step_b=decision.step_b,
+        divergence=compared.divergence if decision.position == timeline.divergence else None,
+        ending_a=compared.ending_a,
+        ending_b=compared.ending_b,
+        rows_read=walk.rows_read if walk else 0,
+        differing_rows=int(walk.read.positions.size) if walk else 0,
+        origins=origins,
+        carriers=_carriers(walk),
+        neighbours=find_neighbours(batches, own, decided),
+        candidates=find_candidates(runs, maker.sites, read_a, read_b, origins, decided),
+        faults=_all_faults(faults, pair, decision),
+        missing=_missing(runs),
+    )
+
+
+def _first_differing(runs: RunPair) -> RequestPair:
+    """The request to explain when the user names none."""
+    requests = diff_runs(runs).requests
+    flipped = [r for r in requests if r.divergence is not None]
+    different: list[RequestDiff] = sorted(flipped, key=_flip_step) or [r for r in requests if r.state_differs]
+    if not different:
+        compared = sum(r.compared_tokens for r in requests)
+        raise DivtraceError(
+            f"nothing to explain: no difference seen in {compared} tokens of {len(requests)} requests; "
+            "run divtrace diff for what was compared."
+        )
+    return runs.pairing.find(different[0].id_a)
+
+
+def _flip_step(request: RequestDiff) -> tuple[int, str]:
+    found = request.divergence
+    return (found.step_b or 0 if found else 0, request.id_a)
+
+
+def _decision(runs: RunPair, timeline: Timeline, position: int | None) -> Decision:
+    decided = runs.decisions(timeline)
+    name = timeline.pair.id_a
+    if decided.positions.size == 0:
+        raise DivtraceError(
+            f"request {name!r} has no decision that both runs made from equal tokens; record both runs for longer."
+        )
+    if position is None:
+        position = timeline.divergence if timeline.divergence is not None else int(decided.positions[-1])
+    places = np.flatnonzero(decided.positions == position)
+    if places.size == 0:
+        first, last = int(decided.positions[0]), int(decided.positions[-1])
+        raise DivtraceError(
+            f"position {position} of request {name!r} was not decided from equal tokens in both runs; "
+            f"use one from {first} to {last}."
+        )
+    at = int(places[0])
+    return Decision(
+        position,
+        int(decided.steps_a[at]),
+        int(decided.steps_b[at]),
+        int(decided.records_a[at]),
+        int(decided.records_b[at]),
+    )
+
+
+def _walk(runs: RunPair, pair: RequestPair, decision: Decision, faults: FaultFinder) -> Walk | None:
+    if not runs.can_compare_rows:
+        return None
+    start = Reader(pair.number_a, decision.step_a, pair.number_b, decision.step_b, decision.position)
+    return walk_back(runs, start, faults)
+
+
+def _origins(
+    runs: RunPair,
+    pair: RequestPair,
+    decision: Decision,
+    compared: RequestDiff,
+    walk: Walk | None,
+    maker: OriginMaker,
+) -> tuple[Origin, ...]:
+    """Origins among KV rows, then the decision itself where its inputs are equal or its choice
+    contradicts its logits.
+    """
+    found = maker.from_rows(walk.origins) if walk else ()
+    at = pair.number_a, pair.number_b, decision.position
+    logits_differ = _hashes_differ(runs, decision)
+    flipped = compared.divergence if decision.position == _divergent_position(compared) else None
+    rows_equal = walk is not None and walk.read.positions.size == 0
+    if rows_equal and logits_differ:
+        found = (*found, maker.from_decision(*at, "logits"))
+    selection_only = logits_differ is False or (flipped is not None and flipped.flip.explained is False)
+    if flipped is not None and selection_only:
+        found = (*found, maker.from_decision(*at, "token"))
+    return found
+
+
+def _divergent_position(compared: RequestDiff) -> int | None:
+    return compared.divergence.position if compared.divergence else None
+
+
+def _hashes_differ(runs: RunPair, decision: Decision) -> bool | None:
+    """Whether the decision's raw logits differ; None below level logits."""
+    if not runs.both_have(Level.LOGITS):
+        return None
+    left = runs.a.gather("sampled", "logits_hash", np.array([decision.record_a], np.int64))
+    right = runs.b.gather("sampled", "logits_hash", np.array([decision.record_b], np.int64))
+    return bool(left[0] != right[0])
+
+
+def _records_to_blame(
+    runs: RunPair, pair: RequestPair, decision: Decision, walk: Walk | None
+) -> tuple[Integers, Integers]:
+    """Rows whose producers may be candidates: those that differ, or all that were read where hashes are
+    missing.
+    """
+    if walk is not None:
+        return walk.read.records_a, walk.read.records_b
+    a = runs.memory_a.seen_by(pair.number_a, decision.position, decision.step_a)
+    b = runs.memory_b.seen_by(pair.number_b, decision.position, decision.step_b)
+    both = a.known & b.known
+    return a.records[both], b.records[both]
+
+
+def _carriers(walk: Walk | None) -> Carriers:
+    if walk is None:
+        return Carriers(0, ())
+    made = set(zip(walk.origins.records_a.tolist(), walk.origins.records_b.tolist(), strict=True))
+    pairs = zip(walk.read.records_a.tolist(), walk.read.records_b.tolist(), strict=True)
+    carrying = walk.read.positions[np.array([pair not in made for pair in pairs], bool)]
+    return Carriers(int(carrying.size), position_ranges(carrying))
+
+
+def _all_faults(faults: FaultFinder, pair: RequestPair, decision: Decision) -> tuple[InputFault, ...]:
+    return (
+        *faults.found,
+        *faults.all_changes("A", pair.number_a, decision.step_a),
+        *faults.all_changes("B", pair.number_b, decision.step_b),
+    )
+
+
+def _missing(runs: RunPair) -> tuple[str, ...]:
+    """What these traces lack, and what to record."""
+    found = []
+    for name, index in (("A", runs.a), ("B", runs.b)):
+        if not index.has(Level.KV):
+            level = index.trace.header.level
+            found.append(f"run {name} has level {level}: no hashes of KV rows; record it with --level kv")
+    if runs.both_have(Level.KV) and not runs.same_layers:
+        found.append("the runs have models of different depth: their KV rows cannot be compared")
+    hashes = {index.trace.header.hash_name for index in (runs.a, runs.b)}
+    if len(hashes) > 1:
+        found.append("the runs used different hash functions; record both with one version of divtrace")
+    return tuple(found)
