@@ -17,11 +17,12 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from engine.errors import EngineError, UnsupportedModelError
+from engine.model.gguf_arguments import ROPE_FACTORS, model_arguments
 from engine.model.gguf_header import GgufHeader
 
 GROUP_SIZE = 32
 
-_LAYER_NAMES: Mapping[str, str] = {
+LAYER_NAMES: Mapping[str, str] = {
     "attn_q": "self_attn.q_proj",
     "attn_k": "self_attn.k_proj",
     "attn_v": "self_attn.v_proj",
@@ -34,7 +35,7 @@ _LAYER_NAMES: Mapping[str, str] = {
     "attn_norm": "input_layernorm",
     "ffn_norm": "post_attention_layernorm",
 }
-_TOP_NAMES: Mapping[str, str] = {
+TOP_NAMES: Mapping[str, str] = {
     "token_embd": "model.embed_tokens",
     "output_norm": "model.norm",
     "output": "lm_head",
@@ -67,10 +68,15 @@ def build_model(header: GgufHeader, dtype: mx.Dtype) -> GgufModel:
             f"{header.path}: GGUF architecture '{architecture}' is not supported "
             f"(only {', '.join(ARCHITECTURES)}); use the model's mlx-lm directory instead"
         )
-    arguments = _model_arguments(header, architecture)
-    parameters = _read_parameters(header, dtype)
+    arguments = model_arguments(header, architecture)
+    arrays = _read_arrays(header)
+    rope_factors = arrays.pop(ROPE_FACTORS, None)
+    parameters = {
+        _parameter_name(header, name): array if array.dtype == mx.uint32 else array.astype(dtype)
+        for name, array in arrays.items()
+    }
     module = import_module(f"mlx_lm.models.{architecture}")
-    model = module.Model(module.ModelArgs(**arguments))
+    model = module.Model(module.ModelArgs.from_dict(arguments))
     nn.quantize(model, group_size=GROUP_SIZE, bits=4, class_predicate=_packing_of(parameters))
     try:
         model.load_weights(list(parameters.items()), strict=True)
@@ -78,6 +84,8 @@ def build_model(header: GgufHeader, dtype: mx.Dtype) -> GgufModel:
         raise EngineError(
             f"{header.path}: its tensors do not make a {architecture} model: {error}"
         ) from error
+    if rope_factors is not None:
+        _set_rope_factors(header, model, rope_factors)
     model.eval()
     mx.eval(model.parameters())
     return GgufModel(
@@ -90,105 +98,36 @@ def build_model(header: GgufHeader, dtype: mx.Dtype) -> GgufModel:
     )
 
 
-def _model_arguments(header: GgufHeader, architecture: str) -> dict[str, Any]:
-    prefix = f"{architecture}."
-    hidden_size = _positive(header, prefix + "embedding_length")
-    heads = _positive(header, prefix + "attention.head_count")
-    arguments: dict[str, Any] = {
-        "model_type": architecture,
-        "hidden_size": hidden_size,
-        "num_hidden_layers": _positive(header, prefix + "block_count"),
-        "intermediate_size": _positive(header, prefix + "feed_forward_length"),
-        "num_attention_heads": heads,
-        "num_key_value_heads": _positive(header, prefix + "attention.head_count_kv", heads),
-        "head_dim": _positive(header, prefix + "attention.key_length", hidden_size // heads),
-        "rms_norm_eps": header.number(prefix + "attention.layer_norm_rms_epsilon"),
-        "vocab_size": _vocabulary_size(header),
-        "max_position_embeddings": _positive(header, prefix + "context_length"),
-        "rope_theta": header.number(prefix + "rope.freq_base", 10000.0),
-        "rope_scaling": _rope_scaling(header, prefix),
-        "tie_word_embeddings": not any(info.name == "output.weight" for info in header.tensors),
-    }
-    _refuse_unsupported(header, prefix, arguments)
-    if architecture == "llama":
-        arguments["rope_traditional"] = True
-    if architecture == "qwen2":
-        arguments.pop("head_dim")
-    return arguments
-
-
-def _positive(header: GgufHeader, key: str, default: int | None = None) -> int:
-    value = header.integer(key, default)
-    if not 0 < value < 2**31:
-        raise EngineError(f"{header.path}: metadata key '{key}' is {value}, which no model can have")
-    return value
-
-
-def _vocabulary_size(header: GgufHeader) -> int:
-    for info in header.tensors:
-        if info.name == "token_embd.weight" and len(info.shape) == 2:
-            return info.shape[0]
-    raise EngineError(
-        f"{header.path}: tensor 'token_embd.weight' is missing; this is no whole language model"
-    )
-
-
-def _rope_scaling(header: GgufHeader, prefix: str) -> dict[str, Any] | None:
-    kind = header.text(prefix + "rope.scaling.type", "none")
-    if kind == "none":
-        return None
-    if kind == "linear":
-        return {"type": "linear", "factor": header.number(prefix + "rope.scaling.factor")}
-    raise UnsupportedModelError(
-        f"{header.path}: rotary scaling '{kind}' is not supported in GGUF files (only none and linear); "
-        "use the model's mlx-lm directory instead"
-    )
-
-
-def _refuse_unsupported(header: GgufHeader, prefix: str, arguments: Mapping[str, Any]) -> None:
-    head_size = arguments["head_dim"]
-    reasons = {
-        "it is a mixture of experts": header.integer(prefix + "expert_count", 0) > 0,
-        "it scales rotary frequencies one by one (rope_freqs)": any(
-            info.name == "rope_freqs.weight" for info in header.tensors
-        ),
-        "it rotates only a part of each head": header.integer(prefix + "rope.dimension_count", head_size)
-        != head_size,
-        "its keys and values differ in size": header.integer(prefix + "attention.value_length", head_size)
-        != head_size,
-        "it attends in a sliding window": header.integer(prefix + "attention.sliding_window", 0) > 0,
-        "its head size is not hidden size over heads": prefix == "qwen2."
-        and head_size * arguments["num_attention_heads"] != arguments["hidden_size"],
-    }
-    for reason, holds in reasons.items():
-        if holds:
-            raise UnsupportedModelError(
-                f"{header.path}: this GGUF model cannot be run: {reason}; use its mlx-lm directory instead"
-            )
-
-
-def _read_parameters(header: GgufHeader, dtype: mx.Dtype) -> dict[str, mx.array]:
+def _read_arrays(header: GgufHeader) -> dict[str, mx.array]:
     try:
         arrays: Any = mx.load(str(header.path), format="gguf")
     except (RuntimeError, ValueError) as error:
         raise EngineError(f"{header.path} cannot be read: {error}") from error
-    return {
-        _parameter_name(header, name): array if array.dtype == mx.uint32 else array.astype(dtype)
-        for name, array in arrays.items()
-    }
+    return dict(arrays)
 
 
 def _parameter_name(header: GgufHeader, name: str) -> str:
     stem, _, leaf = name.rpartition(".")
     match stem.split("."):
-        case ["blk", index, part] if part in _LAYER_NAMES and index.isdecimal():
-            return f"model.layers.{index}.{_LAYER_NAMES[part]}.{leaf}"
-        case [part] if part in _TOP_NAMES:
-            return f"{_TOP_NAMES[part]}.{leaf}"
+        case ["blk", index, part] if part in LAYER_NAMES and index.isdecimal():
+            return f"model.layers.{index}.{LAYER_NAMES[part]}.{leaf}"
+        case [part] if part in TOP_NAMES:
+            return f"{TOP_NAMES[part]}.{leaf}"
     raise UnsupportedModelError(
         f"{header.path}: tensor '{name}' has no place in this {header.text('general.architecture')} model; "
         "use the model's mlx-lm directory instead"
     )
+
+
+def _set_rope_factors(header: GgufHeader, model: Any, factors: mx.array) -> None:
+    """A Llama 3 file divides each rotary frequency by a factor; MLX takes inverse frequencies, in float32."""
+    head_size = model.args.head_dim
+    if factors.shape != (head_size // 2,):
+        raise EngineError(f"{header.path}: tensor '{ROPE_FACTORS}' must hold {head_size // 2} factors")
+    inverse = model.args.rope_theta ** (mx.arange(0, head_size, 2) / head_size) * factors.astype(mx.float32)
+    mx.eval(inverse)
+    for layer in model.layers:
+        layer.self_attn.rope._freqs = inverse
 
 
 def _packing_of(parameters: Mapping[str, mx.array]) -> Any:

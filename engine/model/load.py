@@ -62,23 +62,31 @@ def load_model(source: str | Path, dtype: str = "float32") -> LoadedModel:
     """
     if dtype not in DTYPES:
         raise SettingsError(f"dtype '{dtype}' is unknown; choose one of {', '.join(DTYPES)}")
-    path = Path(source).expanduser()
     try:
-        if path.is_file():
+        path = _local_path(source)
+        if path is not None and path.is_file():
             return _load_gguf_file(path, str(source), dtype)
-        if path.is_dir():
+        if path is not None and path.is_dir():
             return _load_directory(path, str(source), dtype)
     except OSError as error:
-        raise EngineError(f"{path} cannot be read: {error.strerror or error}") from error
+        raise EngineError(f"{str(source)[:200]} cannot be read: {error.strerror or error}") from error
     return _load_directory(_download(str(source)), str(source), dtype)
+
+
+def _local_path(source: str | Path) -> Path | None:
+    """`source` as a path, None where it cannot be one (an empty text, a home of nobody)."""
+    try:
+        return Path(source).expanduser() if str(source) else None
+    except RuntimeError:
+        return None
 
 
 def _load_gguf_file(path: Path, source: str, dtype: str) -> LoadedModel:
     if not is_gguf(path):
         raise EngineError(f"{path} is not a GGUF file; name a .gguf file, an mlx-lm directory or a hub id")
     header = read_header(path)
-    tokenizer = build_tokenizer(header)
     built = build_model(header, DTYPES[dtype])
+    tokenizer = build_tokenizer(header)
     return LoadedModel(
         model=built.model,
         tokenizer=tokenizer,
@@ -125,9 +133,10 @@ def _load_directory(path: Path, source: str, dtype: str) -> LoadedModel:
 
 
 def _download(source: str) -> Path:
-    if not _REPOSITORY_ID.fullmatch(source):
+    if not _REPOSITORY_ID.fullmatch(source) or source.endswith(".gguf"):
         raise EngineError(
-            f"no model at '{source}': there is no such file or directory, and it is no hub id owner/name"
+            f"no model at '{source[:200]}': there is no such file or directory, and this is no hub id "
+            "owner/name; check the name"
         )
     try:
         return Path(

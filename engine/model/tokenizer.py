@@ -46,7 +46,10 @@ class Tokenizer(Protocol):
         ...
 
     def token_bytes(self, token_id: int) -> bytes:
-        """Raw bytes of one token, perhaps a part of a character. Raises EngineError for an unknown id."""
+        """Raw bytes of one token, perhaps a part of a character.
+
+        Empty for an id above the vocabulary: models pad their heads. Raises EngineError for a negative id.
+        """
         ...
 
     def apply_chat_template(
@@ -157,10 +160,8 @@ class TableTokenizer:
         """See Tokenizer."""
         if token_id in self._added:
             return self._added[token_id].encode("utf-8", "replace")
-        piece = self._backend.id_to_token(token_id) if token_id >= 0 else None
-        if piece is None:
-            raise _unknown_token(token_id)
-        return self._piece_bytes(piece)
+        piece = self._backend.id_to_token(_checked_id(token_id))
+        return b"" if piece is None else self._piece_bytes(piece)
 
     def apply_chat_template(
         self, messages: Sequence[Message], add_generation_prompt: bool = True
@@ -211,10 +212,10 @@ class HubTokenizer:
         """See Tokenizer."""
         if token_id in self._added:
             return str(self._added[token_id]).encode("utf-8", "replace")
-        piece = self._inner.convert_ids_to_tokens(token_id) if token_id >= 0 else None
-        if piece is None:
-            raise _unknown_token(token_id)
-        return self._piece_bytes(piece)
+        if _checked_id(token_id) >= len(self._inner):
+            return b""
+        piece = self._inner.convert_ids_to_tokens(token_id)
+        return b"" if piece is None else self._piece_bytes(piece)
 
     def apply_chat_template(
         self, messages: Sequence[Message], add_generation_prompt: bool = True
@@ -246,7 +247,7 @@ def _encodable(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def _unknown_token(token_id: int) -> EngineError:
-    return EngineError(
-        f"token id {token_id} is not in the model's vocabulary; was the text made by another model?"
-    )
+def _checked_id(token_id: int) -> int:
+    if not 0 <= token_id < 2**32:
+        raise EngineError(f"{token_id} is no token id; ids are whole numbers from 0")
+    return token_id
