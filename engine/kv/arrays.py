@@ -5,6 +5,7 @@ Owns dtypes, growth and copies of one array of rows. Must not know requests, blo
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import mlx.core as mx
@@ -14,7 +15,22 @@ import numpy.typing as npt
 from engine.errors import EngineError
 
 Slots = Any
-"""A slice, or whatever the backend's `index` returned."""
+"""A slice, or what the backend's `index` or `block_index` returned."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockRows:
+    """The first `length` rows of some blocks, in this order: (n,) int64 block numbers, `block_size` rows each."""
+
+    blocks: npt.NDArray[np.int64]
+    block_size: int
+    length: int
+
+    @property
+    def slots(self) -> npt.NDArray[np.int64]:
+        """Slots of the rows, (length,)."""
+        offsets = np.arange(self.block_size, dtype=np.int64)
+        return (self.blocks[:, None] * self.block_size + offsets).ravel()[: self.length]
 
 
 class RowArray(Protocol):
@@ -56,6 +72,10 @@ class ArrayBackend(Protocol):
         """Slots in the form that this backend's arrays take; build it once a step."""
         ...
 
+    def block_index(self, rows: BlockRows) -> Slots:
+        """Rows of whole blocks in the form that `read` takes fastest; build it once a step."""
+        ...
+
     def allocate(self, capacity: int, like: Any) -> RowArray:
         """An array of `capacity` rows with the head shape and dtype of the rows `like`."""
         ...
@@ -69,10 +89,25 @@ def _require_same(expected: tuple[Any, ...], found: tuple[Any, ...]) -> None:
         )
 
 
+class _Scratch:
+    """Memory that gathers reuse: fresh memory of that size costs page faults at every read."""
+
+    def __init__(self) -> None:
+        self._bytes = np.zeros(0, np.uint8)
+
+    def rows(self, count: int, like: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """`count` rows of the shape and dtype of `like`'s rows; valid until the next call."""
+        size = count * like.strides[0]
+        if size > self._bytes.size:
+            self._bytes = np.zeros(2 * size, np.uint8)
+        return self._bytes[:size].view(like.dtype).reshape(count, *like.shape[1:])
+
+
 class NumpyRows:
     """Rows in numpy memory. bfloat16, which numpy lacks, is kept as its bits in uint16."""
 
-    def __init__(self, capacity: int, like: Any) -> None:
+    def __init__(self, capacity: int, like: Any, scratch: _Scratch) -> None:
+        self._scratch = scratch
         first = _to_numpy(like)
         self._bfloat16 = _is_bfloat16(like)
         self._array = np.zeros((capacity, *first.shape[1:]), first.dtype)
@@ -92,8 +127,8 @@ class NumpyRows:
         self._array[slots] = array
 
     def read(self, slots: Slots) -> mx.array:
-        """See RowArray. The head axis moves lazily: the rows are copied once, not transposed in memory."""
-        rows = mx.array(self._array[slots])
+        """See RowArray. The head axis moves lazily: rows are copied, never transposed in memory."""
+        rows = mx.array(self._gather(slots) if isinstance(slots, BlockRows) else self._array[slots])
         return (rows.view(mx.bfloat16) if self._bfloat16 else rows).transpose(1, 0, 2)[None]
 
     def bits(self, slots: Slots) -> npt.NDArray[Any]:
@@ -113,12 +148,19 @@ class NumpyRows:
 
     def clone(self) -> NumpyRows:
         """See RowArray."""
-        twin = NumpyRows(0, self._array)
+        twin = NumpyRows(0, self._array, self._scratch)
         twin._array, twin._bfloat16 = self._array.copy(), self._bfloat16
         return twin
 
     def settle(self) -> None:
         """Nothing is pending in numpy."""
+
+    def _gather(self, rows: BlockRows) -> npt.NDArray[Any]:
+        blocks = self._array.reshape(-1, rows.block_size, *self._array.shape[1:])
+        gathered = self._scratch.rows(len(rows.blocks) * rows.block_size, self._array)
+        # Without "clip" numpy gathers into a buffer of its own first.
+        np.take(blocks, rows.blocks, axis=0, out=gathered.reshape(-1, *blocks.shape[1:]), mode="clip")
+        return gathered[: rows.length]
 
 
 class MlxRows:
@@ -177,13 +219,23 @@ class MlxRows:
 class NumpyBackend:
     """K/V in numpy memory: what a CPU uses, where kernels of numpy and numba read the rows in place."""
 
+    def __init__(self) -> None:
+        self._scratch = _Scratch()
+
     def index(self, slots: npt.NDArray[np.int64]) -> Slots:
         """See ArrayBackend."""
         return slots
 
+    def block_index(self, rows: BlockRows) -> Slots:
+        """See ArrayBackend. Neighbouring blocks become a slice, which is read without a gather."""
+        if not np.all(np.diff(rows.blocks) == 1):
+            return rows
+        first = int(rows.blocks[0]) * rows.block_size if len(rows.blocks) else 0
+        return slice(first, first + rows.length)
+
     def allocate(self, capacity: int, like: Any) -> NumpyRows:
         """See ArrayBackend."""
-        return NumpyRows(capacity, like)
+        return NumpyRows(capacity, like, self._scratch)
 
 
 class MlxBackend:
@@ -192,6 +244,10 @@ class MlxBackend:
     def index(self, slots: npt.NDArray[np.int64]) -> Slots:
         """See ArrayBackend."""
         return mx.array(slots.astype(np.int32))
+
+    def block_index(self, rows: BlockRows) -> Slots:
+        """See ArrayBackend. Always a gather: on a GPU the layout of K/V, not their values, can pick the kernel."""
+        return self.index(rows.slots)
 
     def allocate(self, capacity: int, like: Any) -> MlxRows:
         """See ArrayBackend."""

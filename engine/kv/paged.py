@@ -83,7 +83,7 @@ class PagedStore:
 
     def begin_step(self, batch: Batch) -> None:
         """Check that every segment continues its request on blocks of its own, and map its slots."""
-        slots = []
+        rows = []
         for segment in batch.segments:
             sequence = self._tables.sequence(segment.request_id)
             if segment.first_position != sequence.length:
@@ -94,8 +94,8 @@ class PagedStore:
             if segment.end_position > sequence.room or not writable:
                 room = sequence.room if writable else sequence.length
                 raise no_room(sequence.request_id, room, batch.step, segment.end_position)
-            slots.append(sequence.slots(segment.end_position))
-        self._step = map_step(batch, slots, self._ledger, self._backend)
+            rows.append(sequence.rows(segment.end_position))
+        self._step = map_step(batch, rows, self._ledger, self._backend)
 
     def write(self, layer: int, keys: Any, values: Any) -> None:
         """Store K and V of all packed rows, (packed_rows, kv_heads, head_size) each: one scatter an array."""

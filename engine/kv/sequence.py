@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from engine.kv.arrays import BlockRows
 from engine.kv.ledger import Slots
 from engine.kv.prefix import BlockKey
 
@@ -56,10 +57,14 @@ class PagedSequence:
         """The block that holds computed rows and still has room; None when the last one is full."""
         return self.table[self.full_blocks] if self.length % self.block_size else None
 
+    def rows(self, length: int) -> BlockRows:
+        """Where positions 0 .. length - 1 lie."""
+        blocks = np.array(self.table[: -(-length // self.block_size)], np.int64)
+        return BlockRows(blocks, self.block_size, length)
+
     def slots(self, length: int) -> Slots:
         """Slots of positions 0 .. length - 1, int64."""
-        blocks = np.array(self.table[: -(-length // self.block_size)], np.int64)
-        return (blocks[:, None] * self.block_size + np.arange(self.block_size)).ravel()[:length]
+        return self.rows(length).slots
 
     def block_at(self, position: int) -> int:
         """The block of a position."""

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.batch import Batch
-from engine.kv.arrays import ArrayBackend
+from engine.kv.arrays import ArrayBackend, BlockRows
 from engine.kv.ledger import RowLedger, Slots
 
 
@@ -46,12 +46,15 @@ class StepSlots:
     written_layers: set[int] = field(default_factory=set)
 
 
-def map_step(batch: Batch, segment_slots: list[Slots], ledger: RowLedger, backend: ArrayBackend) -> StepSlots:
-    """Build a step's mapping from each segment's slots of positions 0 .. end_position - 1."""
+def map_step(
+    batch: Batch, segment_rows: list[BlockRows], ledger: RowLedger, backend: ArrayBackend
+) -> StepSlots:
+    """Build a step's mapping from where each segment's positions 0 .. end_position - 1 lie."""
     segments, write_slots = [], []
-    for segment, slots in zip(batch.segments, segment_slots, strict=True):
+    for segment, rows in zip(batch.segments, segment_rows, strict=True):
+        slots = rows.slots
         complete = ledger.complete_layers(slots[: segment.first_position])
-        segments.append(SegmentSlots(slots, backend.index(slots), segment.first_position, complete))
+        segments.append(SegmentSlots(slots, backend.block_index(rows), segment.first_position, complete))
         write_slots.append(slots[segment.first_position :])
     packed = np.concatenate(write_slots) if write_slots else np.zeros(0, np.int64)
     return StepSlots(batch, tuple(segments), packed, backend.index(packed))

@@ -286,6 +286,26 @@ def test_a_kernel_reads_the_pool_in_place() -> None:
     assert np.array(store.read(0, 0)[0]).tobytes() == rows_of(6, 1).transpose(1, 0, 2)[None].tobytes()
 
 
+def test_reads_of_scattered_blocks_stay_apart(backend: ArrayBackend) -> None:
+    store = PagedStore(6, BLOCK, backend=backend)
+    names = ("a", "b")
+    keys: dict[str, list[Rows]] = {name: [] for name in names}
+    for name in names:
+        store.admit(name, (ord(name),))
+    for first in (0, 4, 8):
+        for name in names:
+            keys[name].append(compute(store, name, first, (ord(name),) * (4 if first < 8 else 1), first))
+    segments = tuple(Segment(n, SegmentKind.DECODE, 9, (1,), row, 1) for row, n in enumerate(names))
+    assert all(store.grow(name, 10) for name in names)
+    store.begin_step(Batch(20, segments))
+    for layer in LAYERS:
+        store.write(layer, rows_of(2, 20), rows_of(2, 20))
+    reads = [store.read(0, index) for index in range(2)]
+    for row, name in enumerate(names):
+        expected = np.concatenate([*keys[name], rows_of(2, 20)[row : row + 1]]).transpose(1, 0, 2)[None]
+        assert np.array(reads[row][0]).tobytes() == expected.tobytes()
+
+
 def test_a_pool_on_a_gpu_cannot_be_read_in_place() -> None:
     store = PagedStore(2, BLOCK, backend=MlxBackend())
     store.admit("a", range(2))
