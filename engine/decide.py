@@ -114,9 +114,7 @@ def _until_stop(state: RequestState, committed: tuple[int, ...]) -> tuple[int, .
     return committed
 
 
-def _draft(
-    request_id: str, first_position: int, proposal: Proposal, committed: tuple[int, ...], drafter: str
-) -> Draft:
+def _draft(request_id: str, first_position: int, proposal: Proposal, committed: tuple[int, ...], drafter: str) -> Draft:
     accepted = 0
     for proposed, token in zip(proposal.tokens, committed, strict=False):
         if proposed != token:

@@ -26,14 +26,19 @@ from engine.run_info import describe_run
 from engine.sampling.checks import check_sampling
 from engine.sampling.stops import StopWatch, stop_rules
 from engine.scheduling.continuous import ContinuousScheduler
-from engine.scheduling.plan import StepPlan
+from engine.scheduling.pinned import PinnedScheduler, PinnedStep
+from engine.scheduling.plan import Scheduler, StepPlan
 from engine.settings import EngineSettings
-from engine.speculation import build_speculator
+from engine.speculation import Speculator, build_speculator
 from engine.state import Phase, RequestState
 
 
 class Engine:
-    """Serves requests on one model. Use as a context manager: the model is instrumented until `close`."""
+    """Serves requests on one model. Use as a context manager: the model is instrumented until `close`.
+
+    `pinned` plays an earlier run's schedule back instead of planning (then no drafter runs, proposals are pinned too).
+    `forced` pins output tokens, `overrides` pin kernel paths at single (step, site).
+    """
 
     def __init__(
         self,
@@ -42,6 +47,7 @@ class Engine:
         observers: Sequence[Observer] = (),
         overrides: tuple[SiteOverride, ...] = (),
         forced: ForcedTokens | None = None,
+        pinned: Sequence[PinnedStep] | None = None,
     ) -> None:
         self.loaded = loaded
         self.settings = settings
@@ -49,8 +55,13 @@ class Engine:
         self.forced = forced or ForcedTokens()
         self.packed = PackedModel(loaded.model, settings.kernel_policy(overrides))
         self.store = build_store(settings)
-        self.scheduler = ContinuousScheduler(settings, self.store)
-        self.speculator = build_speculator(settings.speculation, loaded, self.packed)
+        self.scheduler: Scheduler
+        if pinned is None:
+            self.scheduler = ContinuousScheduler(settings, self.store)
+            self.speculator = build_speculator(settings.speculation, loaded, self.packed)
+        else:
+            self.scheduler = PinnedScheduler(pinned, self.store)
+            self.speculator = Speculator(settings.speculation, None)
         self.arrivals = Arrivals()
         self.states: dict[str, RequestState] = {}
         self.completions: dict[str, Completion] = {}

@@ -54,7 +54,17 @@ def describe_environment() -> dict[str, Any]:
     return {
         "versions": {
             name: package_version(name)
-            for name in ("mlx", "mlx-cpu", "mlx-cuda-12", "mlx-cuda-13", "mlx-metal", "mlx-lm", "numpy", "numba", "h5py")
+            for name in (
+                "mlx",
+                "mlx-cpu",
+                "mlx-cuda-12",
+                "mlx-cuda-13",
+                "mlx-metal",
+                "mlx-lm",
+                "numpy",
+                "numba",
+                "h5py",
+            )
         },
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
@@ -62,7 +72,10 @@ def describe_environment() -> dict[str, Any]:
         "device": device,
         "device_info": _device_info(device),
         "blas": [
-            {key: info.get(key) for key in ("internal_api", "version", "num_threads", "architecture", "threading_layer")}
+            {
+                key: info.get(key)
+                for key in ("internal_api", "version", "num_threads", "architecture", "threading_layer")
+            }
             for info in threadpool_info()
         ],
         "variables": {name: os.environ[name] for name in NUMERIC_VARIABLES if name in os.environ},

@@ -47,15 +47,11 @@ class Speculator:
         decoding = [item for item in plan.scheduled if item.max_proposal > 0]
         wanted = []
         for item in decoding:
-            length = self._lengths.setdefault(
-                item.state.id, first_length(self.settings.proposal, self.settings.tokens)
-            )
+            length = self._lengths.setdefault(item.state.id, first_length(self.settings.proposal, self.settings.tokens))
             item.max_proposal = min(item.max_proposal, length.length(len(decoding)))
             if item.max_proposal > 0:
                 wanted.append(item)
-        requests = [
-            DraftRequest(i.state.id, i.state.tokens, i.max_proposal, i.state.request.sampling) for i in wanted
-        ]
+        requests = [DraftRequest(i.state.id, i.state.tokens, i.max_proposal, i.state.request.sampling) for i in wanted]
         for item, proposal in zip(wanted, self.drafter.propose(requests, step), strict=True):
             # A drafter that proposes too much would overrun the rows that were made room for.
             item.proposal = (

@@ -7,7 +7,15 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BeforeValidator, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
+from pydantic import (
+    BeforeValidator,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+)
 
 from engine.errors import SettingsError
 from engine.model.tokenizer import Tokenizer
@@ -129,7 +137,9 @@ def parse_workload(values: Any, where: str) -> WorkloadSpec:
             raise SettingsError(f"{where}: request id {request.id!r} occurs more than once; ids are unique.")
         after = request.arrival.after
         if after is not None and (after.request not in ids or after.request == request.id):
-            raise SettingsError(f"{where}: request {request.id!r} arrives after {after.request!r}, which is no other request.")
+            raise SettingsError(
+                f"{where}: request {request.id!r} arrives after {after.request!r}, which is no other request."
+            )
     return spec
 
 

@@ -41,7 +41,7 @@ def as_numpy(array: Any) -> npt.NDArray[Any]:
     computed.
     """
     if isinstance(array, np.ndarray):
-        return array.view(np.uint16) if array.dtype.name == "bfloat16" else array
+        return array.view(np.uint16) if array.dtype.kind == "V" else array
     if "bfloat16" in str(array.dtype):
         import mlx.core as mx
 
@@ -69,16 +69,27 @@ def row_magnitudes(array: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
 
 
 def hash_kv_rows(layers: Sequence[LayerRows], rows: int) -> HashedRows:
-    """Hash every (layer, row) of one forward."""
-    hashes = np.empty((2, len(layers), rows), "<u8")
-    magnitudes = np.empty((2, len(layers), rows), np.float32)
-    for layer, written in enumerate(layers):
-        for side, array in enumerate((as_numpy(written.keys), as_numpy(written.values))):
-            hashes[side, layer] = hash_rows(array)
-            magnitudes[side, layer] = row_magnitudes(array)
-    key_hash, value_hash = np.ascontiguousarray(hashes.transpose(0, 2, 1))
-    key_magnitude, value_magnitude = magnitudes.transpose(0, 2, 1)
+    """Hash every (layer, row) of one forward of `rows` packed rows."""
+    sides = ([as_numpy(layer.keys) for layer in layers], [as_numpy(layer.values) for layer in layers])
+    (key_hash, key_magnitude), (value_hash, value_magnitude) = (_hash_side(side, rows) for side in sides)
     return HashedRows(key_hash, value_hash, key_magnitude, value_magnitude, digest_rows(key_hash, value_hash))
+
+
+def _hash_side(
+    layers: Sequence[npt.NDArray[Any]], rows: int
+) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.float32]]:
+    """Hashes and magnitudes (rows, layers). Equal layers are stacked: one pass costs less than many small ones."""
+    if len({(layer.shape, layer.dtype) for layer in layers}) == 1:
+        stacked = np.stack(layers)
+        flat = stacked.reshape(len(layers) * rows, -1)
+        hashes = np.array(hash_rows(flat), np.uint64).reshape(len(layers), rows)
+        magnitudes = row_magnitudes(flat).reshape(len(layers), rows)
+    else:
+        hashes = np.array([hash_rows(layer) for layer in layers], np.uint64).reshape(len(layers), rows)
+        magnitudes = np.array([row_magnitudes(layer) for layer in layers], np.float32).reshape(
+            len(layers), rows
+        )
+    return np.ascontiguousarray(hashes.T), np.ascontiguousarray(magnitudes.T)
 
 
 def digest_rows(

@@ -40,10 +40,15 @@ class Interner:
 
     def token_texts(self, tokens: Iterable[int]) -> None:
         """Make sure that the text of each of these ids is in the trace."""
-        for token in set(tokens) - self._tokens:
-            offset, count = self._append_bytes("token_text_bytes", self._token_bytes(token))
-            self._writer.append_row("token_texts", token=token, offset=offset, count=count)
-            self._tokens.add(token)
+        fresh = sorted(set(tokens) - self._tokens)
+        if not fresh:
+            return
+        texts = [self._token_bytes(token) for token in fresh]
+        first, _ = self._append_bytes("token_text_bytes", b"".join(texts))
+        counts = [len(text) for text in texts]
+        offsets = first + np.cumsum([0, *counts[:-1]])
+        self._writer.append("token_texts", {"token": fresh, "offset": offsets, "count": counts})
+        self._tokens.update(fresh)
 
     def plan(self, plan: Plan) -> int:
         """Row of `plan` in `plans`."""

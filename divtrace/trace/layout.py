@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import h5py
 import numpy as np
@@ -24,13 +25,13 @@ LONG_TABLES = frozenset(
         "draft_layers",
     }
 )
-COMPRESSED_TABLES = frozenset({"plan_sites"})
-"""Repetitive and rarely extended. Elsewhere compression does not pay: hashes have no redundancy, and in SWMR
-mode every flush of a compressed chunk moves it and leaves its old place unused.
-"""
-LONG_CHUNK_ROWS = 1024
+COUNTERS = frozenset({"u1", "u2", "u4"})
+INCOMPRESSIBLE = frozenset({"value", "chosen", "token", "top_ids", "processed_top_ids"})
+COMPRESSION: Mapping[str, Any] = {"shuffle": True, "compression": "gzip", "compression_opts": 1}
+LONG_CHUNK_ROWS = 512
 SHORT_CHUNK_ROWS = 128
-LARGEST_CHUNK_BYTES = 32 * 1024
+LARGEST_CHUNK_BYTES = 16 * 1024
+FLUSH_CHUNK_ROWS = 16
 TENSOR_CHUNK_BYTES = 1 << 20
 
 
@@ -61,11 +62,23 @@ def chunk_rows(table: Table, column: Column, header: Header) -> int:
     """Rows in one chunk: few enough to keep a short trace small, many enough to read a long one fast."""
     if table.name == "tensor_bytes":
         return TENSOR_CHUNK_BYTES
+    if table is FLUSHES:
+        return FLUSH_CHUNK_ROWS
     rows = LONG_CHUNK_ROWS if table.name in LONG_TABLES else SHORT_CHUNK_ROWS
     row_bytes = column_dtype(column).itemsize * max(column_width(column, header) or 1, 1)
     while rows > 1 and rows * row_bytes > LARGEST_CHUNK_BYTES:
         rows //= 2
     return rows
+
+
+def is_compressed(column: Column) -> bool:
+    """True for columns of small, repetitive numbers: steps, rows, positions, offsets.
+
+    In SWMR mode every flush of a compressed chunk moves it and leaves its old place unused. That pays only where
+    compression is strong; hashes, logits and token ids stay plain.
+    """
+    is_number = column.dtype in COUNTERS or column.name.endswith("_offset") or column.name == "random_number"
+    return is_number and column.name not in INCOMPRESSIBLE
 
 
 def create_column(group: h5py.Group, table: Table, column: Column, header: Header) -> h5py.Dataset:
@@ -79,7 +92,6 @@ def create_column(group: h5py.Group, table: Table, column: Column, header: Heade
         chunks=(chunk_rows(table, column, header), *(max(extent, 1) for extent in trailing)),
         dtype=column_dtype(column),
         fletcher32=table is not FLUSHES,
-        shuffle=table.name in COMPRESSED_TABLES,
-        compression="gzip" if table.name in COMPRESSED_TABLES else None,
+        **(COMPRESSION if table is not FLUSHES and is_compressed(column) else {}),
         track_times=False,
     )

@@ -39,10 +39,10 @@ def attend(call: AttentionCall, path: str) -> mx.array:
     raise SettingsError(f"attention path {path!r} is unknown; use segment or row.")
 
 
-def _kernel(call: AttentionCall, queries: mx.array, keys: mx.array, values: mx.array, mask: object) -> mx.array:
-    return mx.fast.scaled_dot_product_attention(
-        queries, keys, values, scale=call.scale, mask=mask, sinks=call.sinks
-    )
+def _kernel(
+    call: AttentionCall, queries: mx.array, keys: mx.array, values: mx.array, mask: str | mx.array | None
+) -> mx.array:
+    return mx.fast.scaled_dot_product_attention(queries, keys, values, scale=call.scale, mask=mask, sinks=call.sinks)
 
 
 def _row_by_row(call: AttentionCall) -> mx.array:

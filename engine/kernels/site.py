@@ -45,9 +45,7 @@ class LinearSite:
         leaf = self.leaf
         if not self.is_quantized:
             return leaf.weight
-        return mx.dequantize(
-            leaf.weight, leaf.scales, leaf.get("biases"), leaf.group_size, leaf.bits, mode=self.mode
-        )
+        return mx.dequantize(leaf.weight, leaf.scales, leaf.get("biases"), leaf.group_size, leaf.bits, mode=self.mode)
 
     @cached_property
     def dense_f32(self) -> FloatArray:

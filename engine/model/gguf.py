@@ -69,11 +69,13 @@ def build_model(header: GgufHeader, dtype: mx.Dtype) -> GgufModel:
             f"(only {', '.join(ARCHITECTURES)}); use the model's mlx-lm directory instead"
         )
     arguments = model_arguments(header, architecture)
+    _check_names(header)
     arrays = _read_arrays(header)
     rope_factors = arrays.pop(ROPE_FACTORS, None)
     parameters = {
-        _parameter_name(header, name): array if array.dtype == mx.uint32 else array.astype(dtype)
+        parameter: array if array.dtype == mx.uint32 else array.astype(dtype)
         for name, array in arrays.items()
+        if (parameter := _parameter_name(name)) is not None
     }
     module = import_module(f"mlx_lm.models.{architecture}")
     model = module.Model(module.ModelArgs.from_dict(arguments))
@@ -82,7 +84,7 @@ def build_model(header: GgufHeader, dtype: mx.Dtype) -> GgufModel:
         model.load_weights(list(parameters.items()), strict=True)
     except ValueError as error:
         raise EngineError(
-            f"{header.path}: its tensors do not make a {architecture} model: {error}"
+            f"{header.path}: its tensors do not make a {architecture} model: {' '.join(str(error).split())}"
         ) from error
     if rope_factors is not None:
         _set_rope_factors(header, model, rope_factors)
@@ -106,24 +108,37 @@ def _read_arrays(header: GgufHeader) -> dict[str, mx.array]:
     return dict(arrays)
 
 
-def _parameter_name(header: GgufHeader, name: str) -> str:
+def _check_names(header: GgufHeader) -> None:
+    """Refuse tensors without a place, and names that MLX itself gives to the parts of a packed tensor."""
+    for info in header.tensors:
+        leaf = info.name.rpartition(".")[2]
+        if info.name != ROPE_FACTORS and (
+            _parameter_name(info.name) is None or leaf not in ("weight", "bias")
+        ):
+            raise UnsupportedModelError(
+                f"{header.path}: tensor '{info.name}' has no place in this {header.text('general.architecture')} "
+                "model; use the model's mlx-lm directory instead"
+            )
+
+
+def _parameter_name(name: str) -> str | None:
+    """mlx-lm's name of a tensor, None where it has none."""
     stem, _, leaf = name.rpartition(".")
     match stem.split("."):
         case ["blk", index, part] if part in LAYER_NAMES and index.isdecimal():
             return f"model.layers.{index}.{LAYER_NAMES[part]}.{leaf}"
         case [part] if part in TOP_NAMES:
             return f"{TOP_NAMES[part]}.{leaf}"
-    raise UnsupportedModelError(
-        f"{header.path}: tensor '{name}' has no place in this {header.text('general.architecture')} model; "
-        "use the model's mlx-lm directory instead"
-    )
+    return None
 
 
 def _set_rope_factors(header: GgufHeader, model: Any, factors: mx.array) -> None:
     """A Llama 3 file divides each rotary frequency by a factor; MLX takes inverse frequencies, in float32."""
     head_size = model.args.head_dim
-    if factors.shape != (head_size // 2,):
-        raise EngineError(f"{header.path}: tensor '{ROPE_FACTORS}' must hold {head_size // 2} factors")
+    if factors.shape != (head_size // 2,) or not mx.all(factors > 0).item():
+        raise EngineError(
+            f"{header.path}: tensor '{ROPE_FACTORS}' must hold {head_size // 2} positive factors"
+        )
     inverse = model.args.rope_theta ** (mx.arange(0, head_size, 2) / head_size) * factors.astype(mx.float32)
     mx.eval(inverse)
     for layer in model.layers:

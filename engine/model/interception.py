@@ -80,11 +80,11 @@ class AttentionInterception:
     ) -> mx.array:
         view = cache if isinstance(cache, self._view_type) else self._views_by_keys.get(id(keys))
         if view is None:
-            return self._original(
-                queries, keys, values, cache=cache, scale=scale, mask=mask, sinks=sinks, **other
-            )
+            return self._original(queries, keys, values, cache=cache, scale=scale, mask=mask, sinks=sinks, **other)
         if other:
-            raise UnsupportedModelError(f"attention was called with {', '.join(other)}, which packed rows cannot honour.")
+            raise UnsupportedModelError(
+                f"attention was called with {', '.join(other)}, which packed rows cannot honour."
+            )
         return view.attend(queries, scale, mask, sinks)
 
 

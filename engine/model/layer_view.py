@@ -48,7 +48,7 @@ class LayerView:
         """Rope offsets, one per packed row."""
         return self.context.offsets
 
-    def make_mask(self, N: int, return_array: bool = False, window_size: int | None = None) -> None:  # noqa: ARG002, N803
+    def make_mask(self, N: int, return_array: bool = False, window_size: int | None = None) -> None:  # noqa: ARG002
         """No mask: attention is ours. mlx-lm's name for the query length is N."""
         if N != 1:
             raise UnsupportedModelError(f"layer {self.layer} asked for a mask over {N} queries; packed rows have one.")

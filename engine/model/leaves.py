@@ -16,8 +16,8 @@ from engine.kernels.site import LinearSite
 
 
 def _run(leaf: nn.Module, x: mx.array) -> mx.array:
-    dispatcher = cast(Dispatcher, object.__getattribute__(leaf, "_dispatcher"))
-    return dispatcher.linear(cast(LinearSite, object.__getattribute__(leaf, "_site")), x)
+    dispatcher = cast("Dispatcher", object.__getattribute__(leaf, "_dispatcher"))
+    return dispatcher.linear(cast("LinearSite", object.__getattribute__(leaf, "_site")), x)
 
 
 class RecordedLinear(nn.Linear):

@@ -88,12 +88,9 @@ class PackedModel:
         capture: list[LayerRows] | None = [] if capture_kv else None
         wanted = mx.array(batch.wanted_rows)
         self.dispatcher.begin_step(batch.step, batch.packed_rows, wanted)
-        context = ForwardContext(
-            batch, store, self.dispatcher, self._interception, mx.array(batch.positions), capture
-        )
+        context = ForwardContext(batch, store, self.dispatcher, self._interception, mx.array(batch.positions), capture)
         views = [
-            LayerView(layer, self._attention_sites[layer], window, context)
-            for layer, window in enumerate(self.windows)
+            LayerView(layer, self._attention_sites[layer], window, context) for layer, window in enumerate(self.windows)
         ]
         try:
             out = self.model(mx.array(batch.token_ids)[:, None], cache=views)
@@ -111,9 +108,7 @@ class PackedModel:
         kept = tuple(capture) if capture is not None else None
         return ForwardResult(self._to_numpy(logits, kept), self.dispatcher.plan(), kept)
 
-    def _to_numpy(
-        self, logits: mx.array, kept: tuple[LayerRows, ...] | None
-    ) -> npt.NDArray[np.float32]:
+    def _to_numpy(self, logits: mx.array, kept: tuple[LayerRows, ...] | None) -> npt.NDArray[np.float32]:
         # One evaluation for everything: what is captured must not be evaluated on its own (it could change a kernel).
         arrays: list[Any] = [logits.astype(mx.float32)]
         if kept is not None:

@@ -42,10 +42,21 @@ class StepPlan:
 
 
 class Scheduler(Protocol):
-    """Plans steps. `plan` returns None when nothing can run now."""
+    """Plans steps, and owns who is running and who waits."""
+
+    running: list[RequestState]
+    waiting: list[RequestState]
+
+    def submit(self, state: RequestState) -> str | None:
+        """Queue a request; the reason when it can never run (it is then not queued)."""
+        ...
+
+    def remove(self, state: RequestState) -> None:
+        """Forget a request that ended, and free its K/V."""
+        ...
 
     def plan(self, step: int) -> StepPlan | None:
-        """Rows for `step`; admits, preempts and refuses on the way."""
+        """Rows for `step`, None when nothing can run; admits and preempts on the way."""
         ...
 
 

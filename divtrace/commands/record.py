@@ -1,0 +1,47 @@
+"""`divtrace record`: run a workload's arms and write a trace of each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from divtrace.commands.options import parse_arm, step_progress
+from divtrace.recording import RecordOptions, choose_arms, load_workload_model, record_arm
+from divtrace.trace.schema import Level
+from engine.workload import read_workload
+
+
+@click.command("record")
+@click.argument("workload", type=click.Path(path_type=Path))
+@click.option("-o", "--output", "folder", type=click.Path(path_type=Path), required=True, help="Folder for the traces.")
+@click.option("--arm", "arms", multiple=True, metavar="NAME:KEY=VALUE,...", help="An arm to run instead of the file's.")
+@click.option("--model", default=None, help="Another model than the workload's: a path, a hub id or 'smollm2'.")
+@click.option("--level", type=click.Choice([level.value for level in Level]), default="kv", show_default=True)
+@click.option("--top-k", type=click.IntRange(2, 1024), default=8, show_default=True, help="Logits kept per decision.")
+@click.option("--force", is_flag=True, help="Overwrite traces that exist.")
+def command(
+    workload: Path, folder: Path, arms: tuple[str, ...], model: str | None, level: str, top_k: int, force: bool
+) -> None:
+    """Run WORKLOAD once per arm; write FOLDER/<arm>.h5.
+
+    \b
+    divtrace record case.yaml -o runs
+    divtrace record case.yaml -o runs --arm serial:max_active=1 --arm batched:max_active=2
+    divtrace record case.yaml -o runs --arm a:policy=gemv --arm b:policy=gemv,token_budget=32
+    """
+    spec = read_workload(workload)
+    if model is not None:
+        spec = spec.model_copy(update={"model": model})
+    chosen = choose_arms(spec, [parse_arm(arm) for arm in arms], str(workload))
+    folder.mkdir(parents=True, exist_ok=True)
+    options = RecordOptions(Level(level), top_k, force)
+    loaded = load_workload_model(spec, workload.parent)
+    for arm in chosen:
+        with step_progress(f"arm {arm.name}") as advance:
+            result = record_arm(loaded, spec, arm, folder, options, advance)
+        tokens = sum(len(completion.tokens) for completion in result.completions.values())
+        refused = [c for c in result.completions.values() if c.finish_reason.value == "refused"]
+        click.echo(f"{result.path}: {len(result.completions)} requests, {tokens} tokens, {result.steps} steps")
+        for completion in refused:
+            click.echo(f"  refused: {completion.detail}", err=True)

@@ -1,0 +1,136 @@
+"""Playback: the schedule of an earlier run, followed to the letter. Must not know where it was read from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from engine.errors import PlaybackError
+from engine.kv.store import KVStore
+from engine.observer import LifecycleEvent
+from engine.scheduling.plan import ScheduledRows, StepPlan
+from engine.speculative.drafter import Proposal
+from engine.state import Phase, RequestState
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedRows:
+    """`rows` known tokens of a request from `first_position`, then the proposals that were drafted for it.
+
+    `cached_tokens` positions had just been taken from the prefix cache.
+    """
+
+    request_id: str
+    first_position: int
+    rows: int
+    cached_tokens: int
+    proposal: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedStep:
+    """One step of the earlier run: who was preempted, who had been ended from outside, and the rows in order."""
+
+    rows: tuple[PinnedRows, ...]
+    preempted: tuple[str, ...] = ()
+    ended: tuple[str, ...] = ()
+
+
+class PinnedScheduler:
+    """Plays `steps` back. Decides nothing: where the run cannot be followed it says so and stops."""
+
+    def __init__(self, steps: Sequence[PinnedStep], store: KVStore) -> None:
+        self.steps = steps
+        self.store = store
+        self.waiting: list[RequestState] = []
+        self.running: list[RequestState] = []
+
+    def submit(self, state: RequestState) -> str | None:
+        """Make a request known; it starts where the pinned schedule starts it."""
+        state.phase = Phase.WAITING
+        self.waiting.append(state)
+        return None
+
+    def remove(self, state: RequestState) -> None:
+        """Forget a request that ended, and free its K/V."""
+        if state in self.running:
+            self.running.remove(state)
+            self.store.release(state.id)
+        elif state in self.waiting:
+            self.waiting.remove(state)
+        state.phase = Phase.FINISHED
+
+    def plan(self, step: int) -> StepPlan | None:
+        """The pinned rows of `step`; None after the last one.
+
+        Raises:
+            PlaybackError: a request is not where the earlier run had it; names step, request and positions.
+        """
+        if step >= len(self.steps):
+            self.waiting.clear()
+            self.running.clear()
+            return None
+        plan = StepPlan()
+        pinned = self.steps[step]
+        known = {state.id: state for state in [*self.running, *self.waiting]}
+        for request_id in pinned.ended:
+            if request_id in known:
+                self.remove(known[request_id])
+        for request_id in pinned.preempted:
+            self._preempt(plan, _find(known, request_id, step))
+        for rows in pinned.rows:
+            self._schedule(plan, rows, _find(known, rows.request_id, step), step)
+        return plan
+
+    def _preempt(self, plan: StepPlan, state: RequestState) -> None:
+        if state not in self.running:
+            return
+        plan.lifecycle.append(LifecycleEvent("preempted", state.id, state.computed_tokens, "pinned"))
+        self.store.release(state.id)
+        self.running.remove(state)
+        state.computed_tokens = 0
+        state.preemptions += 1
+        state.phase = Phase.WAITING
+        self.waiting.insert(0, state)
+
+    def _schedule(self, plan: StepPlan, rows: PinnedRows, state: RequestState, step: int) -> None:
+        if state.phase is Phase.WAITING:
+            self._admit(plan, rows, state, step)
+        if state.computed_tokens != rows.first_position:
+            raise PlaybackError(
+                f"step {step}: request {state.id!r} stands at position {state.computed_tokens}, "
+                f"the pinned schedule has it at {rows.first_position}; the runs have parted before."
+            )
+        if rows.first_position + rows.rows > state.known_tokens:
+            raise PlaybackError(
+                f"step {step}: request {state.id!r} knows {state.known_tokens} tokens, the pinned schedule feeds "
+                f"positions up to {rows.first_position + rows.rows}; the runs have parted before."
+            )
+        if not self.store.grow(state.id, rows.first_position + rows.rows + len(rows.proposal)):
+            raise PlaybackError(
+                f"step {step}: no KV block is free for request {state.id!r}; use the run's own kv_blocks."
+            )
+        plan.scheduled.append(ScheduledRows(state, rows.rows, len(rows.proposal), Proposal(rows.proposal)))
+
+    def _admit(self, plan: StepPlan, rows: PinnedRows, state: RequestState, step: int) -> None:
+        admission = self.store.admit(state.id, state.tokens)
+        if admission.cached_tokens != rows.cached_tokens:
+            raise PlaybackError(
+                f"step {step}: the prefix cache holds {admission.cached_tokens} tokens of request {state.id!r}, "
+                f"the pinned schedule took {rows.cached_tokens}; the runs have parted before."
+            )
+        state.computed_tokens = state.cached_tokens = admission.cached_tokens
+        state.phase = Phase.RUNNING
+        self.waiting.remove(state)
+        self.running.append(state)
+        plan.cached_now[state.id] = admission.cached_tokens
+        plan.reused.extend(admission.reused)
+        plan.lifecycle.append(
+            LifecycleEvent("admitted", state.id, admission.cached_tokens, f"{admission.cached_tokens} cached tokens")
+        )
+
+
+def _find(known: Mapping[str, RequestState], request_id: str, step: int) -> RequestState:
+    if request_id not in known:
+        raise PlaybackError(f"step {step}: request {request_id!r} has ended or was never submitted.")
+    return known[request_id]
