@@ -40,13 +40,19 @@ def top_logits(logits: npt.NDArray[np.float32], k: int) -> TopLogits:
 
 
 def log_sum_exp(logits: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
-    """Natural logarithm of the summed exponentials of each row: float32 exponentials, summed in float64."""
-    with np.errstate(invalid="ignore"):
-        largest = logits.max(axis=1)
-        shift = np.where(np.isfinite(largest), largest, np.float32(0))
-        sums = np.exp(logits - shift[:, None]).sum(axis=1, dtype=np.float64)
-        with np.errstate(divide="ignore"):
-            return np.log(sums) + shift
+    """Natural logarithm of the summed exponentials of each row: float32 exponentials, summed in float64.
+
+    Row by row, so that the exponentials stay in the processor's cache.
+    """
+    results = np.empty(len(logits))
+    exponentials = np.empty(logits.shape[1], np.float32)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        for index, row in enumerate(logits):
+            largest = row.max()
+            shift = largest if np.isfinite(largest) else np.float32(0)
+            np.exp(np.subtract(row, shift, out=exponentials), out=exponentials)
+            results[index] = np.log(exponentials.sum(dtype=np.float64)) + shift
+    return results
 
 
 def hash_logits(logits: npt.NDArray[np.float32]) -> list[int]:

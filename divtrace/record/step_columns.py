@@ -14,10 +14,12 @@ from divtrace.record.interning import Interner
 from divtrace.record.logits import TopLogits, are_finite, hash_logits, log_sum_exp, top_logits
 from divtrace.trace.schema import Level
 from divtrace.trace.writer import TraceWriter
-from engine.batch import Batch, Segment, SegmentKind
+from engine.batch import Batch, SegmentKind
 from engine.observer import DraftForward, StepEvent
 
 SEGMENT_KINDS = (SegmentKind.PREFILL, SegmentKind.DECODE, SegmentKind.VERIFY, SegmentKind.RECOMPUTE)
+
+SEGMENT_FIELDS = ("first_position", "first_row", "cached_tokens", "wanted_logits", "proposed_tokens")
 
 
 class StepFlag(IntFlag):
@@ -77,23 +79,19 @@ class StepColumns:
             raise ValueError(f"step {event.batch.step} has no K/V rows, which level {self._level} records")
         return hash_kv_rows(event.kv_rows, event.batch.packed_rows)
 
-    def _append_segments(self, table: str, batch: Batch, **extra: int) -> int:
-        offset = self._writer.length(table)
-        for segment in batch.segments:
-            self._writer.append_row(table, **self._segment_row(batch.step, segment), **extra)
-        return offset
-
-    def _segment_row(self, step: int, segment: Segment) -> dict[str, int]:
-        return {
-            "step": step,
-            "request": self._requests[segment.request_id],
-            "kind": SEGMENT_KINDS.index(segment.kind),
-            "token_offset": self._interner.token_list(segment.tokens),
-            **_fields(
-                segment,
-                ("first_position", "rows", "first_row", "cached_tokens", "wanted_logits", "proposed_tokens"),
-            ),
+    def _append_segments(self, table: str, batch: Batch, **extra: npt.ArrayLike) -> int:
+        segments = batch.segments
+        rows = np.array([segment.rows for segment in segments], np.uint64)
+        first_token = self._interner.token_list([token for segment in segments for token in segment.tokens])
+        columns: dict[str, npt.ArrayLike] = {
+            "step": np.full(len(segments), batch.step),
+            "request": [self._requests[segment.request_id] for segment in segments],
+            "kind": [SEGMENT_KINDS.index(segment.kind) for segment in segments],
+            "rows": rows,
+            "token_offset": first_token + np.cumsum(rows) - rows,
         }
+        columns |= {name: [getattr(segment, name) for segment in segments] for name in SEGMENT_FIELDS}
+        return self._writer.append(table, columns | extra)
 
     def _append_rows(self, table: str, batch: Batch, hashed: HashedRows | None, **extra: Any) -> int:
         owners = [self._requests[segment.request_id] for segment in batch.segments]
@@ -179,7 +177,9 @@ class StepColumns:
             forward=number,
             plan=self._interner.plan(forward.plan),
             packed_rows=batch.packed_rows,
-            segment_offset=self._append_segments("draft_segments", batch, forward=number),
+            segment_offset=self._append_segments(
+                "draft_segments", batch, forward=[number] * len(batch.segments)
+            ),
             segment_count=len(batch.segments),
             row_offset=row_offset,
         )

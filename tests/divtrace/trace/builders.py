@@ -281,7 +281,7 @@ def _sampled(
 
 
 def example_run() -> TraceBuilder:
-    """Two requests: chunked prefill beside decoding, a prefix hit, a verification that rejects a draft token."""
+    """Two requests: chunked prefill beside decoding, a prefix hit, a verification with a rejected token."""
     run = TraceBuilder(workload={"name": "example"})
     run.request("anchor", (5, 6, 7), max_tokens=4)
     run.step(segment("anchor", SegmentKind.PREFILL, 0, (5, 6, 7), chosen=(9,)), path="gemm")
