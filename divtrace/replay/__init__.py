@@ -1,0 +1,1 @@
+"""Plays traces back on this machine. Runs an engine; must not know why somebody wants a replay."""
