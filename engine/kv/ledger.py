@@ -48,7 +48,7 @@ class RowLedger:
 
     def complete_layers(self, slots: Slots) -> npt.NDArray[np.bool_]:
         """(layers,): True where every one of `slots` is written."""
-        return np.asarray(self._written[:, slots].all(axis=1))
+        return np.asarray(np.take(self._written, slots, axis=1).all(axis=1))
 
     def first_gap(self, layer: int, slots: Slots) -> int | None:
         """Index in `slots` of the first one that is not written in `layer`."""
