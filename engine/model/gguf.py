@@ -77,15 +77,7 @@ def build_model(header: GgufHeader, dtype: mx.Dtype) -> GgufModel:
         for name, array in arrays.items()
         if (parameter := _parameter_name(name)) is not None
     }
-    module = import_module(f"mlx_lm.models.{architecture}")
-    model = module.Model(module.ModelArgs.from_dict(arguments))
-    nn.quantize(model, group_size=GROUP_SIZE, bits=4, class_predicate=_packing_of(parameters))
-    try:
-        model.load_weights(list(parameters.items()), strict=True)
-    except ValueError as error:
-        raise EngineError(
-            f"{header.path}: its tensors do not make a {architecture} model: {' '.join(str(error).split())}"
-        ) from error
+    model = _assemble(header, architecture, arguments, parameters)
     if rope_factors is not None:
         _set_rope_factors(header, model, rope_factors)
     model.eval()
@@ -98,6 +90,25 @@ def build_model(header: GgufHeader, dtype: mx.Dtype) -> GgufModel:
         vocabulary_size=arguments["vocab_size"],
         quantization=_describe_quantization(header),
     )
+
+
+def _assemble(
+    header: GgufHeader,
+    architecture: str,
+    arguments: Mapping[str, Any],
+    parameters: Mapping[str, mx.array],
+) -> nn.Module:
+    module = import_module(f"mlx_lm.models.{architecture}")
+    model: nn.Module = module.Model(module.ModelArgs.from_dict(arguments))
+    nn.quantize(model, group_size=GROUP_SIZE, bits=4, class_predicate=_packing_of(parameters))
+    try:
+        model.load_weights(list(parameters.items()), strict=True)
+    except ValueError as error:
+        reason = " ".join(str(error).split())
+        raise EngineError(
+            f"{header.path}: its tensors do not make a {architecture} model: {reason}"
+        ) from error
+    return model
 
 
 def _read_arrays(header: GgufHeader) -> dict[str, mx.array]:
