@@ -7,6 +7,7 @@ finds accidents, and somebody who wants to forge a collision can.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -51,8 +52,8 @@ def as_numpy(array: Any) -> npt.NDArray[Any]:
 
 def hash_rows(array: npt.NDArray[Any]) -> list[int]:
     """XXH3-64 of the bytes of `array[i]` for each i."""
-    if not array.size:
-        return [xxhash.xxh3_64_intdigest(b"")] * len(array)
+    if not len(array):
+        return []
     row_bytes = array[0].nbytes
     flat = np.ascontiguousarray(array).data.cast("B")
     hash_bytes = xxhash.xxh3_64_intdigest
@@ -61,7 +62,7 @@ def hash_rows(array: npt.NDArray[Any]) -> list[int]:
 
 def row_magnitudes(array: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
     """Largest absolute value of each `array[i]`, float32; NaN where the row holds one."""
-    rows = array.reshape(len(array), -1)
+    rows = array.reshape(len(array), math.prod(array.shape[1:]))
     if rows.dtype == np.uint16:
         patterns = (rows & 0x7FFF).max(axis=1, initial=0)
         return (patterns.astype(np.uint32) << 16).view(np.float32)
@@ -81,7 +82,7 @@ def _hash_side(
     """Hashes and magnitudes (rows, layers). Equal layers are stacked: one pass costs less than many small ones."""
     if len({(layer.shape, layer.dtype) for layer in layers}) == 1:
         stacked = np.stack(layers)
-        flat = stacked.reshape(len(layers) * rows, -1)
+        flat = stacked.reshape(len(layers) * rows, *stacked.shape[2:])
         hashes = np.array(hash_rows(flat), np.uint64).reshape(len(layers), rows)
         magnitudes = row_magnitudes(flat).reshape(len(layers), rows)
     else:

@@ -23,7 +23,7 @@ class TopLogits:
 
 
 def top_logits(logits: npt.NDArray[np.float32], k: int) -> TopLogits:
-    """Exact top-k of every row of (rows, vocabulary); NaN ranks behind everything.
+    """Exact top-k of every row of (rows, vocabulary); NaN ranks as minus infinity.
 
     The k-th largest of many block maxima bounds the k-th largest element from below, so only elements at
     least that large need sorting.
