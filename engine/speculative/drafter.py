@@ -18,13 +18,15 @@ class DraftRequest:
     """One request that may be drafted for.
 
     `tokens` are its prompt and committed output; the first proposal stands for position `len(tokens)`.
-    At most `max_proposal` tokens are wanted (1 or more).
+    At most `max_proposal` tokens are wanted (1 or more). Of `tokens` the first `prompt_length` are prompt,
+    which a draft model's penalties need (a wrong number makes proposals worse, never the output).
     """
 
     request_id: str
     tokens: Sequence[int]
     max_proposal: int
     sampling: SamplingParams = field(default_factory=SamplingParams)
+    prompt_length: int = 0
 
 
 @dataclass(frozen=True, slots=True)
