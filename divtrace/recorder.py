@@ -75,9 +75,7 @@ class Recorder:
             tokenizer_hash=info.tokenizer_hash,
             workload=self._workload,
         )
-        self._writer = TraceWriter(
-            self.path, header, self._flush_steps, self._flush_seconds, overwrite=self._overwrite
-        )
+        self._writer = TraceWriter(self.path, header, self._flush_steps, self._flush_seconds, overwrite=self._overwrite)
         self._interner = Interner(self._writer, info.token_bytes)
         self._columns = StepColumns(self._writer, self._interner, self._requests)
 

@@ -76,9 +76,7 @@ def hash_kv_rows(layers: Sequence[LayerRows], rows: int) -> HashedRows:
     return HashedRows(key_hash, value_hash, key_magnitude, value_magnitude, digest_rows(key_hash, value_hash))
 
 
-def _hash_side(
-    layers: Sequence[npt.NDArray[Any]], rows: int
-) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.float32]]:
+def _hash_side(layers: Sequence[npt.NDArray[Any]], rows: int) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.float32]]:
     """Hashes and magnitudes (rows, layers). Equal layers are stacked: one pass costs less than many small ones."""
     if len({(layer.shape, layer.dtype) for layer in layers}) == 1:
         stacked = np.stack(layers)
@@ -87,15 +85,11 @@ def _hash_side(
         magnitudes = row_magnitudes(flat).reshape(len(layers), rows)
     else:
         hashes = np.array([hash_rows(layer) for layer in layers], np.uint64).reshape(len(layers), rows)
-        magnitudes = np.array([row_magnitudes(layer) for layer in layers], np.float32).reshape(
-            len(layers), rows
-        )
+        magnitudes = np.array([row_magnitudes(layer) for layer in layers], np.float32).reshape(len(layers), rows)
     return np.ascontiguousarray(hashes.T), np.ascontiguousarray(magnitudes.T)
 
 
-def digest_rows(
-    key_hash: npt.NDArray[np.uint64], value_hash: npt.NDArray[np.uint64]
-) -> npt.NDArray[np.uint64]:
+def digest_rows(key_hash: npt.NDArray[np.uint64], value_hash: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     """One XXH3-64 per row, of its K hashes of all layers, then its V hashes (8 little-endian bytes each)."""
     return np.array(hash_rows(np.concatenate([key_hash, value_hash], axis=1).astype("<u8")), np.uint64)
 

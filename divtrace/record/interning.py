@@ -55,9 +55,7 @@ class Interner:
         known = self._plans.get(plan)
         if known is not None:
             return known
-        texts = {
-            f"{name}_string": [self.string(getattr(site, name)) for site in plan] for name in _PLAN_STRINGS
-        }
+        texts = {f"{name}_string": [self.string(getattr(site, name)) for site in plan] for name in _PLAN_STRINGS}
         numbers = {name: [getattr(site, name) for site in plan] for name in _PLAN_NUMBERS}
         offset = self._writer.append("plan_sites", texts | numbers)
         row = self._writer.append_row("plans", site_offset=offset, site_count=len(plan))

@@ -103,9 +103,7 @@ class StepColumns:
             "position": batch.positions,
         }
         if hashed is not None:
-            columns |= _fields(
-                hashed, ("digest", "key_hash", "value_hash", "key_magnitude", "value_magnitude")
-            )
+            columns |= _fields(hashed, ("digest", "key_hash", "value_hash", "key_magnitude", "value_magnitude"))
         return self._writer.append(table, columns | extra)
 
     def _append_sampled(self, event: StepEvent) -> int:
@@ -177,9 +175,7 @@ class StepColumns:
             forward=number,
             plan=self._interner.plan(forward.plan),
             packed_rows=batch.packed_rows,
-            segment_offset=self._append_segments(
-                "draft_segments", batch, forward=[number] * len(batch.segments)
-            ),
+            segment_offset=self._append_segments("draft_segments", batch, forward=[number] * len(batch.segments)),
             segment_count=len(batch.segments),
             row_offset=row_offset,
         )

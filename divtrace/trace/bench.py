@@ -66,9 +66,7 @@ def measure(shape: Shape, level: Level, folder: Path) -> Measurement:
     recorder.run_started(_info(shape))
     for number in range(shape.requests):
         tokens = tuple(np.random.default_rng(number).integers(0, shape.vocabulary_size, shape.prompt_tokens))
-        recorder.request_submitted(
-            Request(f"request-{number}", tuple(map(int, tokens)), shape.decode_steps), 0
-        )
+        recorder.request_submitted(Request(f"request-{number}", tuple(map(int, tokens)), shape.decode_steps), 0)
     spent_s: dict[SegmentKind, list[float]] = {SegmentKind.PREFILL: [], SegmentKind.DECODE: []}
     for event in _events(shape):
         began = time.process_time()
@@ -118,9 +116,7 @@ def _event(
     )
     kv_shape = (first_row, shape.kv_heads, shape.head_size)
     layers = [
-        LayerRows(
-            generator.standard_normal(kv_shape, np.float32), generator.standard_normal(kv_shape, np.float32)
-        )
+        LayerRows(generator.standard_normal(kv_shape, np.float32), generator.standard_normal(kv_shape, np.float32))
         for _ in range(shape.layers)
     ]
     queue = QueueState(len(segments), 0, 0, 0, 0)

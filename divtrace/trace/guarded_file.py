@@ -75,9 +75,7 @@ class GuardedDataset:
             self._read_into(rows, start)
         except (OSError, RuntimeError, ValueError) as error:
             if not (tolerate_torn_tail and self._read_around_checksum(rows, start, stop)):
-                raise TraceError(
-                    f"{self.where}: rows {start} to {stop} cannot be read; {DAMAGED}."
-                ) from error
+                raise TraceError(f"{self.where}: rows {start} to {stop} cannot be read; {DAMAGED}.") from error
         return rows
 
     def _read_into(self, rows: npt.NDArray[np.generic], start: int) -> None:
@@ -118,9 +116,7 @@ def open_dataset(
     try:
         plist = opened.get_create_plist()
         if plist.get_layout() != h5py.h5d.CHUNKED or plist.get_external_count():
-            raise TraceError(
-                f"{where}: its data lies outside of the file or in an unknown layout; {DAMAGED}."
-            )
+            raise TraceError(f"{where}: its data lies outside of the file or in an unknown layout; {DAMAGED}.")
         filters = frozenset(plist.get_filter(index)[0] for index in range(plist.get_nfilters()))
         chunk = tuple(plist.get_chunk())
         found = opened.dtype
@@ -129,14 +125,8 @@ def open_dataset(
         raise TraceError(f"{where}: its description cannot be read; {DAMAGED}.") from error
     if not filters <= ALLOWED_FILTERS:
         raise TraceError(f"{where}: it uses an unknown filter; write it again with shuffle and gzip only.")
-    if (
-        found != dtype
-        or len(shape) != (1 if width is None else 2)
-        or shape[1:] != (() if width is None else (width,))
-    ):
-        raise TraceError(
-            f"{where}: type or shape {found}{list(shape)} is not what the schema says; {DAMAGED}."
-        )
+    if found != dtype or len(shape) != (1 if width is None else 2) or shape[1:] != (() if width is None else (width,)):
+        raise TraceError(f"{where}: type or shape {found}{list(shape)} is not what the schema says; {DAMAGED}.")
     if int(np.prod([float(extent) for extent in chunk])) * dtype.itemsize > LARGEST_CHUNK_BYTES:
         raise TraceError(f"{where}: its chunks are larger than {LARGEST_CHUNK_BYTES} bytes; {DAMAGED}.")
     return GuardedDataset(opened, where, dtype, width, filters, chunk)

@@ -53,9 +53,7 @@ class Header:
         try:
             return json.dumps(record, sort_keys=True, default=_mapping_to_dict).encode()
         except (TypeError, ValueError) as error:
-            raise TraceError(
-                f"The run's settings, environment or workload are not JSON-ready: {error}."
-            ) from error
+            raise TraceError(f"The run's settings, environment or workload are not JSON-ready: {error}.") from error
 
 
 def parse_header(document: bytes, where: str) -> Header:

@@ -125,9 +125,7 @@ class Trace:
         """
         offset, count = int(offset), int(count)
         if min(offset, count) < 0 or offset + count > self.length("token_lists"):
-            raise TraceError(
-                f"{self.path}: token_lists: {count} tokens from {offset} on are not stored; {DAMAGED}."
-            )
+            raise TraceError(f"{self.path}: token_lists: {count} tokens from {offset} on are not stored; {DAMAGED}.")
         return self.column("token_lists", "value", offset, offset + count)
 
     def request_ids(self) -> list[str]:
@@ -149,20 +147,14 @@ class Trace:
         positions = self.column("sampled", "position")[rows].astype(np.int64)
         order = np.argsort(positions, kind="stable")
         if len(order) and (np.diff(positions[order]) != 1).any():
-            raise TraceError(
-                f"{self.path}: sampled: committed positions of request {request} have gaps; {DAMAGED}."
-            )
+            raise TraceError(f"{self.path}: sampled: committed positions of request {request} have gaps; {DAMAGED}.")
         return self.column("sampled", "chosen")[rows[order]]
 
     def ending(self) -> str:
         """One phrase: how the recording ended."""
         if not self.clean_end:
             return f"ended early at step {self.step_count}"
-        return (
-            f"interrupted at step {self.step_count}"
-            if self.interrupted
-            else f"complete, {self.step_count} steps"
-        )
+        return f"interrupted at step {self.step_count}" if self.interrupted else f"complete, {self.step_count} steps"
 
     def refresh(self) -> int:
         """See what a running writer has flushed since; return the number of complete steps."""
@@ -210,11 +202,8 @@ class Trace:
         return self.column(target, "value", offset, offset + count).tobytes()
 
     def _read_lengths(self) -> dict[str, int]:
-        sealed = last_sealed_lengths(
-            self._dataset(FLUSHES.name, "lengths"),
-            self._dataset(FLUSHES.name, "checksum"),
-            self.header.tables,
-        )
+        lengths, checksums = (self._dataset(FLUSHES.name, name) for name in ("lengths", "checksum"))
+        sealed = last_sealed_lengths(lengths, checksums, self.header.tables, self._opened.left_open)
         return {name: sealed.get(name, 0) for name in _SCHEMA}
 
     def _dataset(self, table: str, column: str) -> GuardedDataset:
@@ -234,7 +223,7 @@ class Trace:
     def _read(self, table: str, column: str, start: int, stop: int) -> npt.NDArray[Any]:
         dataset = self._dataset(table, column)
         dataset.check_holds(self.length(table))
-        rows = dataset.read(start, stop, tolerate_torn_tail=not self.clean_end)
+        rows = dataset.read(start, stop, tolerate_torn_tail=self._opened.left_open)
         self._check_references(table, _find_column(table, column), rows, start)
         rows.flags.writeable = False
         return rows
@@ -254,8 +243,7 @@ class Trace:
             return
         if not in_range:
             raise TraceError(
-                f"{self.path}: table {table}, column {column.name}: points past the end of {target}; "
-                f"{DAMAGED}."
+                f"{self.path}: table {table}, column {column.name}: points past the end of {target}; {DAMAGED}."
             )
 
 

@@ -12,18 +12,20 @@ from divtrace.trace.guarded_file import DAMAGED, GuardedDataset
 
 
 def last_sealed_lengths(
-    lengths: GuardedDataset, checksums: GuardedDataset, tables: Sequence[str]
+    lengths: GuardedDataset, checksums: GuardedDataset, tables: Sequence[str], left_open: bool
 ) -> dict[str, int]:
     """Rows of each table that the last complete flush made durable.
 
-    A flush that was cut short may leave a last line whose two columns differ in length or whose bytes are
-    torn: that line is skipped. A wrong checksum further back is damage.
+    In a file that was left open, the flush that was cut short may leave a last line whose two columns differ in
+    length or whose bytes are torn: that line is skipped. Anything else that does not fit its checksum is damage.
 
     Raises:
         TraceError: no line is sound.
     """
     count = min(lengths.rows, checksums.rows)
-    first = max(count - 2, 0)
+    if not left_open and lengths.rows != checksums.rows:
+        raise TraceError(f"{lengths.where}: {lengths.rows} rows beside {checksums.rows} checksums; {DAMAGED}.")
+    first = max(count - (2 if left_open else 1), 0)
     lengths.check_holds(count)
     checksums.check_holds(count)
     lines = lengths.read(first, count)

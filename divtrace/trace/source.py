@@ -31,10 +31,14 @@ LARGEST_HEADER_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class OpenedFile:
-    """An open HDF5 file, the name to call it by in messages, and what else to close."""
+    """An open HDF5 file, the name to call it by in messages, and what else to close.
+
+    `left_open` is True when a writer died or is still at work: only then may its last writes be half done.
+    """
 
     file: h5py.File
     name: str
+    left_open: bool
     also_close: tuple[Callable[[], None], ...] = field(default=())
 
     def close(self) -> None:
@@ -79,9 +83,7 @@ def read_header(opened: OpenedFile) -> Header:
 
 
 def _schema_version(opened: OpenedFile) -> int:
-    missing = (
-        f"{opened.name}: not a trace (it names no schema version); give a file that `divtrace record` wrote."
-    )
+    missing = f"{opened.name}: not a trace (it names no schema version); give a file that `divtrace record` wrote."
     try:
         attribute = h5py.h5a.open(opened.file.id, SCHEMA_VERSION_ATTRIBUTE.encode())
         if attribute.shape != () or attribute.dtype.kind not in "ui":
@@ -98,8 +100,9 @@ def _open_path(path: Path) -> OpenedFile:
         if not stat.S_ISREG(path.stat().st_mode):
             raise TraceError(f"{path}: not a regular file; give a trace that `divtrace record` wrote.")
         with path.open("rb") as stream:
-            swmr = _was_left_open(stream, str(path))
-        return OpenedFile(h5py.File(path, "r", libver="latest", swmr=swmr, locking=False), str(path))
+            left_open = _was_left_open(stream, str(path))
+        file = h5py.File(path, "r", libver="latest", swmr=left_open, locking=False)
+        return OpenedFile(file, str(path), left_open)
     except (OSError, RuntimeError, ValueError) as error:
         raise TraceError(f"{path}: cannot be opened ({_first_line(error)}).") from error
 
@@ -119,7 +122,7 @@ def _open_url(url: str) -> OpenedFile:
 def _open_stream(stream: BinaryIO, name: str, also_close: tuple[Callable[[], None], ...]) -> OpenedFile:
     try:
         if not _was_left_open(stream, name):
-            return OpenedFile(h5py.File(stream, "r", libver="latest"), name, also_close)
+            return OpenedFile(h5py.File(stream, "r", libver="latest"), name, False, also_close)
         return _open_copy(stream, name, also_close)
     except BaseException as error:
         for close in also_close:
@@ -138,7 +141,7 @@ def _open_copy(stream: BinaryIO, name: str, also_close: tuple[Callable[[], None]
             copy.write(block)
         copy.flush()
         file = h5py.File(copy.name, "r", libver="latest", swmr=True, locking=False)
-        return OpenedFile(file, name, (stack.pop_all().close, *also_close))
+        return OpenedFile(file, name, True, (stack.pop_all().close, *also_close))
 
 
 def _was_left_open(stream: BinaryIO, name: str) -> bool:

@@ -159,9 +159,7 @@ class TraceWriter:
             if columns:
                 group = self._file.create_group(table.name)
                 datasets = [create_column(group, table, column, self.header) for column in columns]
-                tables[table.name] = TableBuffer(
-                    table, dict(zip(columns, datasets, strict=True)), self.header
-                )
+                tables[table.name] = TableBuffer(table, dict(zip(columns, datasets, strict=True)), self.header)
         return tables
 
     def _seal(self) -> None:
@@ -186,11 +184,7 @@ def _create(path: Path, overwrite: bool) -> h5py.File:
     if path.exists() and not overwrite:
         raise TraceError(f"{path}: the file exists; choose another name or ask for it to be overwritten.")
     try:
-        return h5py.File(
-            path, "w" if overwrite else "x", libver="latest", rdcc_nbytes=CHUNK_CACHE_BYTES, locking=False
-        )
+        return h5py.File(path, "w" if overwrite else "x", libver="latest", rdcc_nbytes=CHUNK_CACHE_BYTES, locking=False)
     except OSError as error:
         reason = error.strerror or str(error).splitlines()[0]
-        raise TraceError(
-            f"{path}: cannot create the trace ({reason}); check the folder and its rights."
-        ) from error
+        raise TraceError(f"{path}: cannot create the trace ({reason}); check the folder and its rights.") from error

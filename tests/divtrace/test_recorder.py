@@ -77,9 +77,7 @@ def test_equal_content_hashes_equal_for_different_requests(tmp_path: Path) -> No
 def test_segments_carry_their_tokens_in_row_order(tmp_path: Path) -> None:
     with read(tmp_path, example_run()) as trace:
         offsets, rows = trace.column("segments", "token_offset"), trace.column("segments", "rows")
-        tokens = [
-            trace.token_list(offset, count).tolist() for offset, count in zip(offsets, rows, strict=True)
-        ]
+        tokens = [trace.token_list(offset, count).tolist() for offset, count in zip(offsets, rows, strict=True)]
         assert tokens == [[5, 6, 7], [9], [8], [10, 11, 12], [4], [20]]
 
 
@@ -154,9 +152,7 @@ class DamagingWithInfinity(Damaging):
 
 @pytest.mark.parametrize("recorder", [Damaging, DamagingWithInfinity])
 @pytest.mark.parametrize("level", [Level.TOKENS, Level.KV])
-def test_not_finite_numbers_are_flagged_in_their_step(
-    tmp_path: Path, recorder: type[Damaging], level: Level
-) -> None:
+def test_not_finite_numbers_are_flagged_in_their_step(tmp_path: Path, recorder: type[Damaging], level: Level) -> None:
     example_run().replay(recorder(tmp_path / "run.h5", level))
     expected = StepFlag.LOGITS_NOT_FINITE
     if level is Level.KV:

@@ -111,9 +111,7 @@ def test_layers_of_different_widths_are_hashed_like_equal_ones() -> None:
 
 def test_digests_are_the_documented_hash_of_hashes() -> None:
     generator = np.random.default_rng(3)
-    layers = [
-        LayerRows(generator.standard_normal((2, 8)), generator.standard_normal((2, 8))) for _ in range(3)
-    ]
+    layers = [LayerRows(generator.standard_normal((2, 8)), generator.standard_normal((2, 8))) for _ in range(3)]
     hashed = hash_kv_rows(layers, 2)
     first = b"".join(int(h).to_bytes(8, "little") for h in (*hashed.key_hash[0], *hashed.value_hash[0]))
     assert int(hashed.digest[0]) == xxhash.xxh3_64_intdigest(first)

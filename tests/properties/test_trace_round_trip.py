@@ -51,9 +51,7 @@ def runs(draw: st.DrawFn) -> TraceBuilder:
         run.request(request_id, draw(st.lists(TOKENS, min_size=1, max_size=5)))
     for step in range(draw(st.integers(0, 5))):
         packed = draw(st.lists(st.sampled_from(ids), max_size=3, unique=True))
-        drafts = [
-            Draft(i, 4, (1, 2), draw(st.integers(0, 2)), draw(st.none() | TOKENS), "lookup") for i in packed
-        ]
+        drafts = [Draft(i, 4, (1, 2), draw(st.integers(0, 2)), draw(st.none() | TOKENS), "lookup") for i in packed]
         run.step(
             *(draw(specs(request_id)) for request_id in packed),
             path=draw(st.sampled_from(["gemv", "gemm"])),

@@ -65,9 +65,7 @@ class SegmentSpec:
     proposed_tokens: int = 0
 
 
-def segment(
-    request_id: str, kind: SegmentKind, first_position: int, tokens: Sequence[int], **more: Any
-) -> SegmentSpec:
+def segment(request_id: str, kind: SegmentKind, first_position: int, tokens: Sequence[int], **more: Any) -> SegmentSpec:
     """A segment of a step; see `SegmentSpec` for what else can be said."""
     return SegmentSpec(request_id, kind, first_position, tuple(tokens), **more)
 
@@ -79,9 +77,7 @@ def plan_of(path: str, rows: int, layers: int, attention: str = "segment", model
         name = f"model.layers.{layer}"
         sites.append(SiteChoice(f"{name}.mlp", "linear", path, "test", rows, 8, 16, "float32", 4, 32, model))
         sites.append(
-            SiteChoice(
-                f"{name}.attention", "attention", attention, "test", rows, 0, 0, "float32", 0, 0, model
-            )
+            SiteChoice(f"{name}.attention", "attention", attention, "test", rows, 0, 0, "float32", 0, 0, model)
         )
     sites.append(SiteChoice("model.head", "head", path, "test", rows, 8, 16, "float32", 4, 32, model))
     return tuple(sites)
@@ -151,9 +147,7 @@ class TraceBuilder:
 
     def finish(self, request_id: str, reason: FinishReason = FinishReason.LENGTH, detail: str = "") -> None:
         """End a request in the last step, with the tokens that were committed for it."""
-        completion = Completion(
-            request_id, tuple(self._chosen[request_id]), reason, 0.0, 0.5, 1.0, 2.0, detail
-        )
+        completion = Completion(request_id, tuple(self._chosen[request_id]), reason, 0.0, 0.5, 1.0, 2.0, detail)
         self._actions.append(("finish", (completion, max(self._steps - 1, 0))))
 
     def draft_forward(self, *segments: SegmentSpec, path: str = "gemv", layers: int = 1) -> DraftForward:
@@ -295,9 +289,7 @@ def example_run() -> TraceBuilder:
     )
     forward = run.draft_forward(segment("anchor", SegmentKind.DECODE, 4, (10,)))
     run.step(
-        segment(
-            "anchor", SegmentKind.VERIFY, 4, (10, 11, 12), chosen=(11, 13, 14), committed=2, proposed_tokens=2
-        ),
+        segment("anchor", SegmentKind.VERIFY, 4, (10, 11, 12), chosen=(11, 13, 14), committed=2, proposed_tokens=2),
         segment("follower", SegmentKind.PREFILL, 3, (4,), chosen=(20,), cached_tokens=2),
         drafts=[Draft("anchor", 5, (11, 12), 1, 13, "model")],
         draft_forwards=[forward],
