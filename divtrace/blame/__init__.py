@@ -1,0 +1,1 @@
+"""From two traces to a verdict: controls, origin, proof, one sentence. Must not know the terminal."""

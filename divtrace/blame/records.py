@@ -1,0 +1,82 @@
+"""The answer of `divtrace blame`, JSON-ready. `SCHEMA` names its version."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from divtrace.diff.records import DiffResult
+from divtrace.origin.records import OriginResult
+from divtrace.proof.records import ProofResult
+
+SCHEMA = "divtrace.blame/1"
+
+
+class Verdict(StrEnum):
+    """What made the runs differ. Rounding: kernel path to preemption recompute. A bug: state corruption, selection."""
+
+    NONE_SEEN = "no divergence seen"
+    INPUTS_DIFFER = "inputs differ"
+    NOT_REPRODUCIBLE = "not reproducible"
+    KERNEL_PATH = "kernel path"
+    ATTENTION_SPLIT = "attention split"
+    CHUNK_BOUNDARY = "chunk boundary"
+    PREFIX_CACHE_REUSE = "prefix-cache reuse"
+    PREEMPTION_RECOMPUTE = "preemption recompute"
+    STATE_CORRUPTION = "state corruption"
+    SELECTION = "selection"
+    RECORDING_CHANGED_THE_RUN = "recording changed the run"
+    NOT_DECIDABLE = "not decidable from this evidence"
+
+
+class Nature(StrEnum):
+    """The answer to the question that every user asks."""
+
+    ROUNDING = "rounding"
+    BUG = "a real bug"
+    INPUTS = "different inputs"
+    UNDECIDED = "undecided"
+    NOTHING = "nothing to explain"
+
+
+class Confidence(StrEnum):
+    """`proven`: re-runs that changed only this choice changed the outcome, both ways. `shown`: one way, or a fact that the
+    traces hold by themselves. `suspected`: no re-run was made.
+    """
+
+    PROVEN = "proven"
+    SHOWN = "shown"
+    SUSPECTED = "suspected"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """One line of the controls: what was asked, whether it holds (None: not asked), and the evidence in words."""
+
+    name: str
+    holds: bool | None
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True)
+class BlameResult:
+    """Everything that `divtrace blame` answers. `reason` says why this verdict and no other; `next_time` what to record."""
+
+    verdict: Verdict
+    nature: Nature
+    confidence: Confidence
+    reason: str
+    controls: tuple[Control, ...]
+    diff: DiffResult
+    origins: OriginResult | None
+    proof: ProofResult | None
+    next_time: tuple[str, ...] = ()
+    schema: str = SCHEMA
+
+    @property
+    def exit_status(self) -> int:
+        """As diff(1): 0 no divergence, 1 divergence with a verdict, 2 could not tell."""
+        if self.verdict is Verdict.NONE_SEEN:
+            return 0
+        return 2 if self.verdict is Verdict.NOT_DECIDABLE else 1
