@@ -51,8 +51,15 @@ def test_top_p_measures_the_mass_that_top_k_left() -> None:
 
 
 def test_top_p_finds_its_run_beyond_the_first_candidates() -> None:
-    flat = np.zeros(20_000, np.float32)
-    assert kept(flat, top_p=0.5) == list(range(10_000))
+    nearly_flat = -np.arange(20_000, dtype=np.float32) / 2**20
+    count = len(kept(nearly_flat, top_p=0.5))
+    assert 9_900 < count < 10_000
+    assert kept(nearly_flat, top_p=0.5) == list(range(count))
+    assert kept(nearly_flat[::-1], top_p=0.5) == list(range(20_000 - count, 20_000))
+
+
+def test_top_p_keeps_the_lowest_ids_of_a_tie_wider_than_the_first_candidates() -> None:
+    assert kept(np.zeros(20_000, np.float32), top_p=0.5) == list(range(10_000))
 
 
 def test_min_p_is_relative_to_the_most_likely_token_and_keeps_equals_together() -> None:

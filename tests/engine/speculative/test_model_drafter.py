@@ -92,6 +92,16 @@ def test_only_positions_that_the_draft_lacks_are_fed(packed: PackedModel) -> Non
     assert first_segment(rejected) == (SegmentKind.DECODE, 6, (12,))
 
 
+def test_a_rejection_that_the_drafter_was_not_told_of_is_found_by_its_tokens(packed: PackedModel) -> None:
+    drafter = ModelDrafter(packed, VOCABULARY_SIZE)
+    proposal = drafter.propose([DraftRequest("a", PROMPTS["a"], 4)])[0].tokens
+    others = [(token + 1) % VOCABULARY_SIZE for token in proposal]
+    text = [*PROMPTS["a"], proposal[0], *others[1:]]
+    drafter.propose([DraftRequest("a", text, 1)])
+    segment = drafter.forwards[0].batch.segments[0]
+    assert (segment.first_position, segment.tokens) == (6, tuple(others[1:]))
+
+
 token_ids = st.integers(0, VOCABULARY_SIZE - 1)
 growths = st.lists(
     st.tuples(st.sampled_from("abc"), st.integers(0, 4), st.lists(token_ids, max_size=3), st.booleans()),
