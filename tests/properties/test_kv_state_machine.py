@@ -27,8 +27,11 @@ from engine.kv.paged import PagedStore
 BLOCK, BLOCKS_TOTAL, LAYERS, NAMES = 4, 9, 2, "abcd"
 Rows = npt.NDArray[np.float32]
 
-names = st.sampled_from(NAMES)
-token_lists = st.lists(st.integers(0, 1), min_size=1, max_size=14).map(tuple)
+tokens = st.integers(0, 1)
+token_lists = st.lists(tokens, min_size=1, max_size=14).map(tuple)
+chunks = st.lists(tokens, max_size=9).map(tuple) | st.tuples(tokens)
+token_lists_of_requests = st.lists(chunks, min_size=1, max_size=len(NAMES))
+picks = st.integers(0, len(NAMES) - 1)
 
 
 @dataclass(frozen=True)
@@ -78,29 +81,15 @@ class PagedMemory(RuleBasedStateMachine):
         self.history: dict[tuple[str, int, int], Row] = {}
         self.steps = 0
 
-    @rule(name=names, prompt=token_lists)
-    def admit(self, name: str, prompt: tuple[int, ...]) -> None:
-        if name in self.open:
-            return
-        expected = self.store.cached_prefix_length(prompt)
-        pending = self.store.pending_prefix(prompt)
-        admission = self.store.admit(name, prompt)
-        assert admission.cached_tokens == expected < len(prompt)
-        assert self.prefix_cache or expected == 0
-        if pending:
-            wanted = prompt[: expected + BLOCK]
-            assert any(known.prompt[: len(wanted)] == wanted for known in self.open.values())
-        rows = [self.history[r.writer_request_id, r.writer_step, r.writer_row] for r in admission.reused]
-        assert [row.context for row in rows] == [prompt[: i + 1] for i in range(expected)]
-        self.open[name] = Known(prompt, rows)
+    @precondition(lambda self: len(self.open) < len(NAMES))
+    @rule(prompt=token_lists)
+    def admit(self, prompt: tuple[int, ...]) -> None:
+        self._admit(self._closed_name(), prompt)
 
-    @rule(
-        parts=st.dictionaries(names, token_lists, min_size=1),
-        proposed=st.integers(0, 3),
-        kept=st.integers(0, 3),
-    )
-    def step(self, parts: dict[str, tuple[int, ...]], proposed: int, kept: int) -> None:
-        """Compute some rows of some requests; the last `proposed` of each are drafts of which `kept` are accepted."""
+    @precondition(lambda self: self.open)
+    @rule(parts=token_lists_of_requests, proposed=st.integers(0, 3), kept=st.integers(0, 3))
+    def step(self, parts: list[tuple[int, ...]], proposed: int, kept: int) -> None:
+        """Compute some rows of some requests; the last `proposed` of each are drafts, `kept` are accepted."""
         batch, written = self._batch(parts, proposed)
         self._run(batch, written)
         self.store.commit_step(batch)
@@ -113,37 +102,41 @@ class PagedMemory(RuleBasedStateMachine):
                 del known.rows[-rejected:]
                 self.store.truncate(segment.request_id, len(known.rows))
 
-    @rule(parts=st.dictionaries(names, token_lists, min_size=1))
-    def step_that_fails_before_commit(self, parts: dict[str, tuple[int, ...]]) -> None:
+    @precondition(lambda self: self.open)
+    @rule(parts=token_lists_of_requests)
+    def step_that_fails_before_commit(self, parts: list[tuple[int, ...]]) -> None:
         batch, written = self._batch(parts, proposed=0)
         self._run(batch, written)
 
-    @rule(name=names, length=st.integers(0, 20))
-    def truncate(self, name: str, length: int) -> None:
-        if name in self.open:
-            self.store.truncate(name, length)
-            del self.open[name].rows[length:]
+    @precondition(lambda self: self.open)
+    @rule(pick=picks, rejected=st.integers(1, 9))
+    def truncate(self, pick: int, rejected: int) -> None:
+        name = self._open_name(pick)
+        length = max(0, len(self.open[name].rows) - rejected)
+        self.store.truncate(name, length)
+        del self.open[name].rows[length:]
 
-    @rule(parent=names, child=names)
-    def fork(self, parent: str, child: str) -> None:
-        if parent in self.open and child not in self.open:
-            admission = self.store.fork(parent, child)
-            known = self.open[parent]
-            assert admission.cached_tokens == len(known.rows)
-            self.open[child] = Known(known.prompt, list(known.rows))
+    @precondition(lambda self: 0 < len(self.open) < len(NAMES))
+    @rule(pick=picks)
+    def fork(self, pick: int) -> None:
+        parent, child = self._open_name(pick), self._closed_name()
+        known = self.open[parent]
+        admission = self.store.fork(parent, child)
+        assert admission.cached_tokens == len(known.rows)
+        self.open[child] = Known(known.prompt, list(known.rows))
 
-    @rule(name=names)
-    def release(self, name: str) -> None:
-        if name in self.open:
-            self.store.release(name)
-            del self.open[name]
+    @precondition(lambda self: self.open)
+    @rule(pick=picks)
+    def release(self, pick: int) -> None:
+        self._release(self._open_name(pick))
 
-    @rule(name=names)
-    def preempt_and_readmit(self, name: str) -> None:
-        if name in self.open and self.open[name].rows:
-            context = self.open[name].context
-            self.release(name)
-            self.admit(name, context)
+    @precondition(lambda self: any(known.rows for known in self.open.values()))
+    @rule(pick=picks)
+    def preempt_and_readmit(self, pick: int) -> None:
+        name = self._open_name(pick)
+        context = self.open[name].context or self.open[name].prompt
+        self._release(name)
+        self._admit(name, context)
 
     @rule(blocks=st.integers(1, BLOCKS_TOTAL))
     def evict(self, blocks: int) -> None:
@@ -171,20 +164,42 @@ class PagedMemory(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         for name in list(self.open):
-            self.release(name)
+            self._release(name)
             self.store.check_integrity()
         state = self.store.state()
         assert state.blocks_used == 0
         assert self.store.free_blocks == BLOCKS_TOTAL
         assert self.prefix_cache or state.blocks_cached == 0
 
-    def _batch(self, parts: dict[str, tuple[int, ...]], proposed: int) -> tuple[Batch, list[Row]]:
+    def _closed_name(self) -> str:
+        return next(name for name in NAMES if name not in self.open)
+
+    def _open_name(self, pick: int) -> str:
+        return list(self.open)[pick % len(self.open)]
+
+    def _admit(self, name: str, prompt: tuple[int, ...]) -> None:
+        expected = self.store.cached_prefix_length(prompt)
+        pending = self.store.pending_prefix(prompt)
+        admission = self.store.admit(name, prompt)
+        assert admission.cached_tokens == expected < len(prompt)
+        assert self.prefix_cache or expected == 0
+        if pending:
+            wanted = prompt[: expected + BLOCK]
+            assert any(known.prompt[: len(wanted)] == wanted for known in self.open.values())
+        rows = [self.history[r.writer_request_id, r.writer_step, r.writer_row] for r in admission.reused]
+        assert [row.context for row in rows] == [prompt[: i + 1] for i in range(expected)]
+        self.open[name] = Known(prompt, rows)
+
+    def _release(self, name: str) -> None:
+        self.store.release(name)
+        del self.open[name]
+
+    def _batch(self, parts: list[tuple[int, ...]], proposed: int) -> tuple[Batch, list[Row]]:
         """Segments for those requests that can grow, and the rows that they will write."""
         segments: list[Segment] = []
         written: list[Row] = []
-        for name, drawn in parts.items():
-            known = self.open.get(name)
-            if known is None or not self._grow(name, len(known.rows) + len(drawn)):
+        for (name, known), drawn in zip(self.open.items(), parts, strict=False):
+            if not drawn or not self._grow(name, len(known.rows) + len(drawn)):
                 continue
             tokens, first = known.next_tokens(drawn), len(known.rows)
             drafts = max(0, min(proposed, first + len(tokens) - max(first, len(known.prompt))))
