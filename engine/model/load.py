@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,8 @@ class LoadedModel:
 
     `dtype` is that of activations and of all weights that are not packed. `kv_heads` and `head_size` shape
     one K row (and V row) of a layer. `quantization` is a description for people; `source` is what the caller
-    named.
+    named. `configuration` holds the arguments of mlx-lm's model class as JSON values: equal weights under
+    another rotary base are another model.
     """
 
     model: nn.Module
@@ -52,6 +53,7 @@ class LoadedModel:
     head_size: int
     vocabulary_size: int
     quantization: str
+    configuration: Mapping[str, Any] = field(default_factory=dict)
 
 
 def load_model(source: str | Path, dtype: str = "float32") -> LoadedModel:
@@ -71,6 +73,15 @@ def load_model(source: str | Path, dtype: str = "float32") -> LoadedModel:
     except OSError as error:
         raise EngineError(f"{str(source)[:200]} cannot be read: {error.strerror or error}") from error
     return _load_directory(_download(str(source)), str(source), dtype)
+
+
+def model_configuration(model: nn.Module) -> dict[str, Any]:
+    """The arguments that `model` was made with, as JSON values; empty where its class keeps none."""
+    arguments = getattr(model, "args", None)
+    if not is_dataclass(arguments) or isinstance(arguments, type):
+        return {}
+    plain: dict[str, Any] = json.loads(json.dumps(asdict(arguments), default=str))
+    return plain
 
 
 def _local_path(source: str | Path) -> Path | None:
@@ -100,6 +111,7 @@ def _load_gguf_file(path: Path, source: str, dtype: str) -> LoadedModel:
         head_size=built.head_size,
         vocabulary_size=built.vocabulary_size,
         quantization=built.quantization,
+        configuration=model_configuration(built.model),
     )
 
 
@@ -129,6 +141,7 @@ def _load_directory(path: Path, source: str, dtype: str) -> LoadedModel:
         head_size=shape.head_size,
         vocabulary_size=shape.vocabulary_size,
         quantization=_describe_quantization(config),
+        configuration=model_configuration(model),
     )
 
 

@@ -180,11 +180,10 @@ class HubTokenizer:
 
     def __init__(self, wrapper: Any, table_hash: str) -> None:
         self._wrapper = wrapper
-        self._inner = wrapper._tokenizer
         self._hash = table_hash
         self._eos_token_ids = tuple(sorted(wrapper.eos_token_ids))
-        self._added = {id_: token.content for id_, token in self._inner.added_tokens_decoder.items()}
-        backend = getattr(self._inner, "backend_tokenizer", None)
+        self._added = {id_: token.content for id_, token in self._wrapper.added_tokens_decoder.items()}
+        backend = getattr(self._wrapper, "backend_tokenizer", None)
         decoder = backend.decoder.__getstate__() if backend is not None and backend.decoder else b""
         self._piece_bytes = byte_level_piece_bytes if b"ByteLevel" in decoder else sentencepiece_piece_bytes
 
@@ -200,21 +199,21 @@ class HubTokenizer:
 
     def encode(self, text: str) -> list[int]:
         """See Tokenizer."""
-        return list(self._inner.encode(_encodable(text)))
+        return list(self._wrapper.encode(_encodable(text)))
 
     def decode(self, ids: Sequence[int]) -> str:
         """See Tokenizer."""
         return str(
-            self._inner.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
+            self._wrapper.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
         )
 
     def token_bytes(self, token_id: int) -> bytes:
         """See Tokenizer."""
         if token_id in self._added:
             return str(self._added[token_id]).encode("utf-8", "replace")
-        if _checked_id(token_id) >= len(self._inner):
+        if _checked_id(token_id) >= len(self._wrapper):
             return b""
-        piece = self._inner.convert_ids_to_tokens(token_id)
+        piece = self._wrapper.convert_ids_to_tokens(token_id)
         return b"" if piece is None else self._piece_bytes(piece)
 
     def apply_chat_template(

@@ -10,9 +10,11 @@ import mlx.nn as nn
 import numpy as np
 import pytest
 
+from divtrace.model_store import fetch_smollm2
 from engine.errors import EngineError, UnsupportedModelError
 from engine.model.load import load_model
 from fixtures.tiny_gguf import write_tiny_gguf
+from tests.engine.model.plain_llama import PlainLlama
 
 TOKENS = [72, 101, 108, 108, 111, 32, 200, 0, 255, 7, 7]
 
@@ -41,6 +43,23 @@ def test_each_storage_type_means_what_the_formats_own_decoder_says(
     loaded = load_model(written.path)
     expected = logits_of(written.rounded.model, TOKENS)
     np.testing.assert_allclose(logits_of(loaded.model, TOKENS), expected, atol=2e-4, rtol=0)
+
+
+@pytest.mark.parametrize("storage", ["F32", "F16", "Q8_0", "Q4_0", "Q4_1"])
+def test_a_llama_file_gives_the_logits_of_an_independent_forward(tmp_path: Path, storage: str) -> None:
+    path = write_tiny_gguf(tmp_path / "m.gguf", storage=storage, seed=6).path
+    expected = PlainLlama(path).logits(TOKENS * 3)
+    np.testing.assert_allclose(logits_of(load_model(path).model, TOKENS * 3), expected, atol=2e-4, rtol=0)
+
+
+@pytest.mark.model
+def test_smollm2_gives_the_logits_of_an_independent_forward() -> None:
+    loaded = load_model(fetch_smollm2())
+    tokens = loaded.tokenizer.encode("In 1492, Columbus")
+    expected = PlainLlama(fetch_smollm2()).logits(tokens)
+    logits = logits_of(loaded.model, tokens)
+    np.testing.assert_allclose(logits, expected, atol=5e-4, rtol=0)
+    assert (logits.argmax(axis=-1) == expected.argmax(axis=-1)).all()
 
 
 def test_a_packed_file_stays_packed(tmp_path: Path) -> None:

@@ -173,6 +173,17 @@ def test_the_same_weights_from_two_kinds_of_source_hash_alike(tmp_path: Path) ->
     assert load_model(tmp_path / "m").weights_hash == from_file.weights_hash
 
 
+def test_what_the_weights_do_not_say_is_in_the_configuration(tmp_path: Path) -> None:
+    plain = load_model(write_tiny_gguf(tmp_path / "a.gguf").path)
+    other = load_model(write_tiny_gguf(tmp_path / "b.gguf", metadata={"llama.rope.freq_base": 500000.0}).path)
+    assert plain.weights_hash == other.weights_hash
+    changed = {key for key in plain.configuration if plain.configuration[key] != other.configuration[key]}
+    assert changed == {"rope_theta"}
+    assert json.loads(json.dumps(plain.configuration)) == plain.configuration
+    write_tiny_directory(tmp_path / "m")
+    assert load_model(tmp_path / "m").configuration["model_type"] == "llama"
+
+
 @pytest.fixture(scope="module")
 def smollm2() -> LoadedModel:
     return load_model(fetch_smollm2())

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tokenizers import Tokenizer as Tokenizers
+from tokenizers import decoders, models, normalizers
 
 from engine.errors import EngineError
 from engine.model.gguf_header import read_header
@@ -153,6 +155,21 @@ def test_sentencepiece_pieces_stand_for_bytes_and_spaces() -> None:
     assert sentencepiece_piece_bytes("<0xF0>") == b"\xf0"
     assert sentencepiece_piece_bytes("▁the") == b" the"
     assert sentencepiece_piece_bytes("<0xZZ>") == b"<0xZZ>"
+
+
+def test_a_directory_with_byte_fallback_gives_single_bytes(tmp_path: Path) -> None:
+    write_tiny_directory(tmp_path / "m", layers=1)
+    vocabulary = {f"<0x{byte:02X}>": byte for byte in range(256)} | {"▁": 256, "a": 257, "▁a": 258}
+    backend = Tokenizers(models.BPE(vocab=vocabulary, merges=[("▁", "a")], byte_fallback=True))
+    backend.normalizer = normalizers.Replace(" ", "▁")
+    backend.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+    )
+    backend.save(str(tmp_path / "m" / "tokenizer.json"))
+    tokenizer = load_model(tmp_path / "m").tokenizer
+    ids = tokenizer.encode("a a é")
+    assert [tokenizer.token_bytes(token) for token in ids] == [b"a", b" a", b" ", b"\xc3", b"\xa9"]
+    assert tokenizer.decode(ids) == "a a é"
 
 
 def test_parts_of_a_hash_do_not_run_together() -> None:
