@@ -33,8 +33,8 @@ def always_gemv(_step: int, _site: str, _rows: int) -> str:
 @st.composite
 def request_lists(draw: st.DrawFn) -> list[Request]:
     """Two to four requests; prompts may share their beginning, so that prefixes can be reused."""
-    shared = draw(st.lists(st.integers(2, 15), min_size=0, max_size=9))
-    count = draw(st.integers(2, 4))
+    shared = draw(st.lists(st.integers(2, 15), min_size=0, max_size=13))
+    count = draw(st.integers(2, 5))
     return [
         Request(
             f"r{number}",
@@ -53,7 +53,7 @@ def schedules(draw: st.DrawFn) -> Schedule:
         speculate=draw(st.integers(0, 3)),
         preempt_every=draw(st.sampled_from([0, 0, 3, 5])),
         reuse_prefix=draw(st.booleans()),
-        arrivals={f"r{number}": draw(st.integers(0, 5)) for number in range(4)},
+        arrivals={f"r{number}": draw(st.integers(0, 5)) for number in range(5)},
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from engine.batch import SegmentKind
 from engine.observer import ReusedRow
 from engine.request import Request
-from tests.divtrace.origin.worlds import Flow, World
+from tests.divtrace.origin.worlds import Flow, Version, World
 
 BLOCK = 4
 
@@ -85,17 +85,17 @@ def _proposals(flow: Flow, name: str, count: int) -> list[int]:
 
 
 def _take_prefix(world: World, name: str) -> tuple[ReusedRow, ...]:
-    """The longest run of whole blocks that another request's memory holds for the same tokens, never all tokens."""
+    """Whole blocks that other memories hold for the same tokens, each from a holder of its own; never all tokens."""
     tokens = world.flows[name].tokens
-    best, length = "", 0
-    for other, flow in world.flows.items():
-        if other == name:
-            continue
-        shared = 0
-        for mine, theirs in zip(tokens[:-1], flow.tokens[: len(flow.memory)], strict=False):
-            if mine != theirs:
-                break
-            shared += 1
-        if shared // BLOCK * BLOCK > length:
-            best, length = other, shared // BLOCK * BLOCK
-    return world.reuse(name, best, length) if length else ()
+    shared: list[Version] = []
+    while len(shared) + BLOCK < len(tokens):
+        stop = len(shared) + BLOCK
+        holders = [
+            flow.memory
+            for other, flow in world.flows.items()
+            if other != name and len(flow.memory) >= stop and flow.tokens[:stop] == tokens[:stop]
+        ]
+        if not holders:
+            break
+        shared.extend(holders[(stop // BLOCK) % len(holders)][len(shared) : stop])
+    return world.reuse(name, shared) if shared else ()

@@ -95,11 +95,10 @@ class World:
         self.flows[request.id] = Flow(request, list(request.prompt))
         self.actions.append(("request", (request, len(self.events))))
 
-    def reuse(self, reader: str, writer: str, length: int) -> tuple[ReusedRow, ...]:
-        """Fill the start of a request's memory with another's rows; the caller passes the result to `step`."""
-        shared = self.flows[writer].memory[:length]
+    def reuse(self, reader: str, shared: Sequence[Version]) -> tuple[ReusedRow, ...]:
+        """Fill the start of a request's memory with rows that others wrote; the caller passes the result to `step`."""
         self.flows[reader].memory = list(shared)
-        return tuple(ReusedRow(reader, v.position, v.request, v.step, v.row) for v in shared)
+        return tuple(ReusedRow(reader, place, v.request, v.step, v.row) for place, v in enumerate(shared))
 
     def step(
         self, parts: Sequence[tuple[str, SegmentKind, Sequence[int], int]], reused: Iterable[ReusedRow] = (), cached: int = 0
