@@ -30,7 +30,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: numpy dtype string, meaning, trailing width (`""`, `layers`, `top_k`, `tables`), level that brings it."""
+    """One column: numpy dtype string, meaning, width (`""`, `layers`, `top_k` or `tables`), level that brings it."""
 
     name: str
     dtype: str

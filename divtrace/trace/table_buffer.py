@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import h5py
@@ -11,6 +12,8 @@ import numpy.typing as npt
 from divtrace.trace.header import Header
 from divtrace.trace.layout import column_dtype, column_width
 from divtrace.trace.schema import Column, Table
+
+CHUNK_OVERHEAD_BYTES = 64
 
 
 class TableBuffer:
@@ -24,6 +27,10 @@ class TableBuffer:
         self._widths = {column: column_width(column, header) for column in datasets}
         self._pending: dict[Column, list[npt.NDArray[np.generic]]] = {column: [] for column in datasets}
         self._written = 0
+        self._chunks = [
+            (dataset.chunks[0], dataset.dtype.itemsize * math.prod(dataset.chunks) + CHUNK_OVERHEAD_BYTES)
+            for dataset in datasets.values()
+        ]
 
     def append(self, columns: Mapping[str, npt.ArrayLike]) -> int:
         """Keep rows until the next write; return the number of the first one.
@@ -40,6 +47,14 @@ class TableBuffer:
         first = self.length
         self.length += counts.pop()
         return first
+
+    @property
+    def needed_bytes(self) -> int:
+        """An upper bound of what writing the pending rows adds to the file, chunk indexes aside."""
+        if self._written == self.length:
+            return 0
+        rows = self.length - self._written
+        return sum((2 + rows // chunk_rows) * chunk_bytes for chunk_rows, chunk_bytes in self._chunks)
 
     def write_pending(self) -> None:
         """Grow the datasets and write the pending rows into them."""

@@ -5,6 +5,9 @@ Owns buffering, flushing and the order in which things reach the disk. Must not 
 
 from __future__ import annotations
 
+import contextlib
+import os
+import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +20,7 @@ import numpy.typing as npt
 import xxhash
 
 from divtrace.errors import TraceError
+from divtrace.trace.disk_reserve import DiskReserve
 from divtrace.trace.header import Header
 from divtrace.trace.layout import (
     HEADER_DATASET,
@@ -29,6 +33,8 @@ from divtrace.trace.schema import FLUSHES, FOOTER, STEPS, TABLES
 from divtrace.trace.table_buffer import TableBuffer
 
 CHUNK_CACHE_BYTES = 256 * 1024
+EMPTY_TRACE_BYTES = 512 * 1024
+FLUSH_MARGIN_BYTES = 256 * 1024
 
 
 class TraceWriter:
@@ -53,17 +59,22 @@ class TraceWriter:
         flush_seconds: float = 2.0,
         overwrite: bool = False,
     ) -> None:
+        document = header.to_json()
         self.path = Path(path)
         self.header = header
         self._flush_steps = flush_steps
         self._flush_seconds = flush_seconds
         self._file = _create(self.path, overwrite)
         self._failed = False
+        self._reserve = DiskReserve(self.path)
         try:
-            self._tables = self._create_tables()
+            self._reserve.ensure(EMPTY_TRACE_BYTES + len(document))
+            self._tables = self._create_tables(document)
             self._file.swmr_mode = True
         except (OSError, RuntimeError, ValueError) as error:
-            raise self._write_failure(error) from error
+            failure = self._write_failure(error)
+            self.path.unlink(missing_ok=True)
+            raise failure from error
         self._flushed_steps = 0
         self._flushed_at = time.monotonic()
         self.flush()
@@ -109,6 +120,7 @@ class TraceWriter:
         if not self.is_open:
             raise TraceError(f"{self.path}: the trace is closed; nothing more can be recorded into it.")
         try:
+            self._reserve.ensure(self._file.id.get_filesize() + self._needed_bytes())
             for table in self._tables.values():
                 table.write_pending()
             self._file.flush()
@@ -130,6 +142,7 @@ class TraceWriter:
         self.flush()
         try:
             self._file.close()
+            self._reserve.release()
         except (OSError, RuntimeError) as error:
             raise self._write_failure(error) from error
 
@@ -137,6 +150,7 @@ class TraceWriter:
         """Close without a footer: what was flushed stays readable and says that the run ended early."""
         if self.is_open:
             self._file.close()
+            self._reserve.release()
 
     def __enter__(self) -> Self:
         return self
@@ -149,10 +163,10 @@ class TraceWriter:
         else:
             self.abandon()
 
-    def _create_tables(self) -> dict[str, TableBuffer]:
+    def _create_tables(self, document: bytes) -> dict[str, TableBuffer]:
         self._file.attrs.create(SCHEMA_VERSION_ATTRIBUTE, self.header.schema_version, dtype="<u4")
-        document = np.frombuffer(self.header.to_json(), np.uint8)
-        self._file.create_dataset(HEADER_DATASET, data=document, chunks=document.shape, fletcher32=True)
+        header = np.frombuffer(document, np.uint8)
+        self._file.create_dataset(HEADER_DATASET, data=header, chunks=header.shape, fletcher32=True)
         tables = {}
         for table in all_tables():
             columns = recorded_columns(table, self.header)
@@ -168,12 +182,20 @@ class TraceWriter:
         seals.append({"lengths": lengths, "checksum": [xxhash.xxh3_64_intdigest(lengths.tobytes())]})
         seals.write_pending()
 
+    def _needed_bytes(self) -> int:
+        """More than the next flush can add to the file: all pending rows, chunk rounding and chunk indexes."""
+        return FLUSH_MARGIN_BYTES + sum(table.needed_bytes for table in self._tables.values())
+
     def _written_length(self, table: str) -> int:
         return self._tables[table].length if table in self._tables else 0
 
     def _write_failure(self, error: Exception) -> TraceError:
+        """End the file as it is on disk: HDF5 closes on a scratch file, so that it cannot write to the real one."""
         self._failed = True
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        with contextlib.suppress(OSError, RuntimeError, ValueError), tempfile.TemporaryFile() as scratch:
+            os.dup2(scratch.fileno(), self._file.id.get_vfd_handle())
+            self._file.close()
         return TraceError(
             f"{self.path}: cannot write the trace ({reason.splitlines()[0]}); free some space or record "
             "to another disk. What was flushed before stays readable."

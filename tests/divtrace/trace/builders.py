@@ -195,6 +195,10 @@ class TraceBuilder:
         """The events of all steps."""
         return [self._event(*details) for kind, details in self._actions if kind == "step"]
 
+    def submitted(self) -> list[Request]:
+        """All requests, in submission order."""
+        return [details[0] for kind, details in self._actions if kind == "request"]
+
     def replay(self, observer: Observer, interrupted: bool = False, end: bool = True) -> None:
         """Send the whole run to an observer, in the engine's order."""
         observer.run_started(self.info())
