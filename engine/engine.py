@@ -55,13 +55,6 @@ class Engine:
         self.forced = forced or ForcedTokens()
         self.packed = PackedModel(loaded.model, settings.kernel_policy(overrides))
         self.store = build_store(settings)
-        self.scheduler: Scheduler
-        if pinned is None:
-            self.scheduler = ContinuousScheduler(settings, self.store)
-            self.speculator = build_speculator(settings.speculation, loaded, self.packed)
-        else:
-            self.scheduler = PinnedScheduler(pinned, self.store)
-            self.speculator = Speculator(settings.speculation, None)
         self.arrivals = Arrivals()
         self.states: dict[str, RequestState] = {}
         self.completions: dict[str, Completion] = {}
@@ -70,9 +63,23 @@ class Engine:
         self._ended: list[Completion] = []
         self._started_s = time.monotonic()
         self._wants_kv = any(observer.needs.kv_rows for observer in self.observers)
-        info = describe_run(loaded, settings, overrides)
-        for observer in self.observers:
-            observer.run_started(info)
+        self.scheduler: Scheduler
+        self.speculator = Speculator(settings.speculation, None)
+        if pinned is not None:
+            self.scheduler = PinnedScheduler(pinned, self.store)
+        else:
+            self.scheduler = ContinuousScheduler(settings, self.store)
+        try:
+            if pinned is None:
+                self.speculator = build_speculator(
+                    settings.speculation, loaded, self.packed.policy, self._wants_kv
+                )
+            info = describe_run(loaded, settings, overrides)
+            for observer in self.observers:
+                observer.run_started(info)
+        except BaseException:
+            self.close()
+            raise
 
     def __enter__(self) -> Engine:
         return self

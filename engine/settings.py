@@ -11,6 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, 
 from engine.errors import SettingsError
 from engine.kernels.policy import AttentionPath, GemmPrecision, KernelPolicy, SiteOverride, parse_linear_rule
 
+from engine.speculative.acceptance import Acceptance
+
 
 class BudgetUnit(StrEnum):
     """`rows`: every packed row costs 1. `work`: a decode or a verification costs 1, however many rows it has."""
@@ -62,14 +64,19 @@ class Strict(BaseModel):
 
 
 class SpeculationSettings(Strict):
-    """Speculative decoding. `bonus`: verify K + 1 rows and keep the bonus token; off: K rows (as mini-vllm-rs does)."""
+    """Speculative decoding. `bonus`: verify K + 1 rows and keep the bonus token; off: K rows (as mini-vllm-rs does).
+
+    `acceptance` matters to sampled requests alone: `equality` keeps the tokens of plain decoding, `rejection` keeps their
+    distribution and accepts more often.
+    """
 
     drafter: DrafterKind = DrafterKind.NONE
     proposal: ProposalPolicy = ProposalPolicy.FIXED
     tokens: PositiveInt = Field(default=4, le=16)
     bonus: bool = True
     draft_model: str | None = None
-    self_layers: PositiveInt | None = None
+    self_layers: PositiveInt = 4
+    acceptance: Acceptance = Acceptance.EQUALITY
 
 
 class EngineSettings(Strict):

@@ -9,11 +9,12 @@ from dataclasses import replace
 
 from engine.decide import Decision
 from engine.errors import SettingsError
-from engine.model.load import LoadedModel
-from engine.model.packed import PackedModel
+from engine.kernels.policy import KernelPolicy
+from engine.model.load import LoadedModel, load_model
 from engine.observer import DraftForward
 from engine.scheduling.plan import StepPlan
 from engine.settings import DrafterKind, SpeculationSettings
+from engine.speculative.draft_models import second_model_drafter, self_drafter
 from engine.speculative.drafter import Drafter, DraftRequest
 from engine.speculative.length import ProposalLength, first_length
 from engine.speculative.prompt_lookup import PromptLookupDrafter
@@ -93,16 +94,32 @@ class Speculator:
             closer()
 
 
-def build_speculator(settings: SpeculationSettings, loaded: LoadedModel, target: PackedModel) -> Speculator:
-    """The speculator that the settings ask for.
+def build_speculator(
+    settings: SpeculationSettings, loaded: LoadedModel, policy: KernelPolicy, capture_kv: bool
+) -> Speculator:
+    """The speculator that the settings ask for. A draft model runs under the target's kernel `policy`.
 
     Raises:
-        SettingsError: the drafter needs something that is missing.
+        SettingsError: the drafter needs something that is missing, or the vocabularies differ.
     """
     match settings.drafter:
         case DrafterKind.NONE:
             return Speculator(settings, None)
         case DrafterKind.PROMPT_LOOKUP:
             return Speculator(settings, PromptLookupDrafter())
-        case DrafterKind.SELF | DrafterKind.MODEL:
-            raise SettingsError(f"drafter {settings.drafter.value!r} needs the model drafter.")
+        case DrafterKind.SELF:
+            own = self_drafter(
+                loaded, settings.self_layers, policy, acceptance=settings.acceptance, capture_kv=capture_kv
+            )
+            return Speculator(settings, own)
+        case DrafterKind.MODEL:
+            if settings.draft_model is None:
+                raise SettingsError("speculation.drafter is 'model', so speculation.draft_model must name one.")
+            second = second_model_drafter(
+                loaded,
+                load_model(settings.draft_model, loaded.dtype),
+                policy,
+                acceptance=settings.acceptance,
+                capture_kv=capture_kv,
+            )
+            return Speculator(settings, second)

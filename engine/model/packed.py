@@ -47,8 +47,8 @@ class PackedModel:
         self.windows = _attention_windows(model)
         self.layers = len(self.windows)
         self._interception = AttentionInterception(model, LayerView)
-        self.sites: dict[str, LinearSite] = instrument(model, self.dispatcher)
         self._attention_sites = _attention_sites(model, self.layers)
+        self.sites: dict[str, LinearSite] = instrument(model, self.dispatcher)
         self._interception.activate()
         try:
             self.dispatcher.head_site = self._find_head()

@@ -12,7 +12,8 @@ from engine.kv.store import KVStore
 from engine.model.leaves import uninstrument
 from engine.model.load import LoadedModel
 from engine.model.packed import PackedModel
-from engine.speculative.model_drafter import Acceptance, ModelDrafter
+from engine.speculative.acceptance import Acceptance
+from engine.speculative.model_drafter import ModelDrafter
 
 
 def second_model_drafter(
@@ -102,10 +103,11 @@ def first_layers(model: nn.Module, layers: int) -> nn.Module:
     """
     copied = cast("nn.Module", _share(model, {}))
     uninstrument(copied)
-    whole = getattr(copied, "layers", None)
+    # Some classes give a slice of their list of layers, so the list is known by what it holds.
+    whole = list(getattr(copied, "layers", ()))
     for owner in copied.modules():
         for key, value in owner.items():
-            if value is whole and isinstance(value, list):
+            if whole and isinstance(value, list) and list(map(id, value)) == list(map(id, whole)):
                 owner[key] = value[:layers]
                 return copied
     raise _cannot_be_cut(model, layers)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 import numpy as np
 import numpy.typing as npt
@@ -20,21 +19,10 @@ from engine.observer import DraftForward
 from engine.sampling.processors import process_logits
 from engine.sampling.random_numbers import Stream, uniform
 from engine.sampling.sampler import choose_token, draw_token, probabilities
+from engine.speculative.acceptance import Acceptance
 from engine.speculative.drafter import DraftRequest, Proposal
 
 Logits = npt.NDArray[np.float32]
-
-
-class Acceptance(StrEnum):
-    """How proposals for sampled requests are to be accepted (see `verify`).
-
-    `equality`: the draft draws with the very random number that the target will use, and gives no
-    distribution: the output stays that of plain decoding, token for token. `rejection`: it draws with a
-    number of its own and gives its distribution. Greedy requests are the same under both.
-    """
-
-    EQUALITY = "equality"
-    REJECTION = "rejection"
 
 
 @dataclass(slots=True)

@@ -106,7 +106,8 @@ def engine_settings(draw: st.DrawFn) -> EngineSettings:
         values["kv_blocks"] = draw(st.integers(fewest, 3 * fewest))
     if draw(st.booleans()):
         values["speculation"] = {
-            "drafter": draw(st.sampled_from(["prompt-lookup"])),
+            "drafter": draw(st.sampled_from(["prompt-lookup", "self"])),
+            "self_layers": 1,
             "tokens": draw(st.integers(1, 5)),
             "bonus": draw(st.booleans()),
             "proposal": draw(st.sampled_from(["fixed", "acceptance-rate", "accepted-length", "batch-size"])),

@@ -14,8 +14,9 @@ from engine.kv.paged import PagedStore
 from engine.model.load import LoadedModel
 from engine.model.packed import PackedModel
 from engine.request import SamplingParams
+from engine.speculative.acceptance import Acceptance
 from engine.speculative.drafter import DraftRequest, Proposal
-from engine.speculative.model_drafter import Acceptance, ModelDrafter
+from engine.speculative.model_drafter import ModelDrafter
 from fixtures.tiny_models import tiny_model
 
 VOCABULARY_SIZE = 32
