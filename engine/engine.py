@@ -20,6 +20,7 @@ from engine.kernels.policy import SiteOverride
 from engine.kv.build import build_store
 from engine.model.load import LoadedModel
 from engine.model.packed import ForwardResult, PackedModel
+from engine.model.selfcheck import ensure_checked
 from engine.observer import LifecycleEvent, Observer, QueueState, StepEvent, StepTimings
 from engine.request import Completion, FinishReason, Request
 from engine.run_info import describe_run
@@ -70,6 +71,7 @@ class Engine:
         else:
             self.scheduler = ContinuousScheduler(settings, self.store)
         try:
+            ensure_checked(self.packed, loaded.dtype, loaded.vocabulary_size)
             if pinned is None:
                 self.speculator = build_speculator(
                     settings.speculation, loaded, self.packed.policy, self._wants_kv
