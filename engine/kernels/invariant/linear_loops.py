@@ -1,0 +1,197 @@
+"""The compiled loops of the invariant linears: columns over threads, rows over blocks. Must not know policies.
+
+Each output is finished by one call of one dot block, whatever block and thread that is. Weights are widened four
+columns at a time into a buffer of the first-level cache and used for all rows of a panel.
+numba keeps compiled code beside this file and checks only this file's time stamp: after an edit of `vectors`
+or `unpack`, remove `__pycache__`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit, prange, types
+
+from engine.kernels.invariant.layout import (
+    BLOCK_COLUMNS,
+    F16_STORED,
+    F32_STORED,
+    LANES,
+    RowsLayout,
+    WeightLayout,
+)
+from engine.kernels.invariant.scalars import load_bf16, load_f16, load_f32, store_f32
+from engine.kernels.invariant.unpack import make_unpack_affine, widen_f16
+from engine.kernels.invariant.vectors import make_dot_block
+
+SERIAL_PRODUCTS = 200_000
+
+_dot_1, _dot_2, _dot_3 = make_dot_block(1), make_dot_block(2), make_dot_block(3)
+_dot_4, _dot_6 = make_dot_block(4), make_dot_block(6)
+_unpack_2, _unpack_3, _unpack_4 = make_unpack_affine(2), make_unpack_affine(3), make_unpack_affine(4)
+_unpack_5, _unpack_6, _unpack_8 = make_unpack_affine(5), make_unpack_affine(6), make_unpack_affine(8)
+
+_ADDRESS = types.intp
+_ROWS = types.NamedUniTuple(types.int64, len(RowsLayout._fields), RowsLayout)
+_WEIGHTS = types.NamedUniTuple(types.int64, len(WeightLayout._fields), WeightLayout)
+_BUFFERS = types.float32[:, ::1]
+
+
+@njit(types.void(_ADDRESS, types.int64, types.int64, _ADDRESS), cache=True)
+def _widen(source: int, stored: int, count: int, out: int) -> None:
+    """`count` stored values to f32."""
+    whole = count // LANES * LANES
+    if stored == F32_STORED:
+        for i in range(count):
+            store_f32(load_f32(source + 4 * i), out + 4 * i)
+    elif stored == F16_STORED:
+        widen_f16(source, whole, out)
+        for i in range(whole, count):
+            store_f32(load_f16(source + 2 * i), out + 4 * i)
+    else:
+        for i in range(count):
+            store_f32(load_bf16(source + 2 * i), out + 4 * i)
+
+
+@njit(types.void(_WEIGHTS, _ADDRESS, _ADDRESS, _ADDRESS, _ADDRESS), cache=True, forceinline=True)
+def _unpack_column(weights: WeightLayout, packed: int, scales: int, biases: int, out: int) -> None:
+    shift, size = weights.group_shift, weights.input_size
+    if weights.bits == 4:
+        _unpack_4(packed, scales, biases, shift, size, out)
+    elif weights.bits == 8:
+        _unpack_8(packed, scales, biases, shift, size, out)
+    elif weights.bits == 2:
+        _unpack_2(packed, scales, biases, shift, size, out)
+    elif weights.bits == 3:
+        _unpack_3(packed, scales, biases, shift, size, out)
+    elif weights.bits == 5:
+        _unpack_5(packed, scales, biases, shift, size, out)
+    else:
+        _unpack_6(packed, scales, biases, shift, size, out)
+
+
+@njit(
+    types.void(_WEIGHTS, types.int64, types.int64, types.int64, _ADDRESS, _ADDRESS),
+    cache=True,
+    forceinline=True,
+)
+def _widen_columns(
+    weights: WeightLayout, first: int, count: int, padded_size: int, wide_scales: int, out: int
+) -> None:
+    """Columns `first .. first + count` as f32 at `out`, each `padded_size` elements apart."""
+    packed = weights.weights + first * weights.row_bytes
+    if weights.bits == 0:
+        for i in range(count):
+            _widen(
+                packed + i * weights.row_bytes, weights.stored, weights.input_size, out + i * padded_size * 4
+            )
+        return
+    groups = weights.input_size >> weights.group_shift
+    offset = first * groups * (4 if weights.stored == F32_STORED else 2)
+    scales, biases = weights.scales + offset, weights.biases + offset
+    if weights.stored != F32_STORED:
+        wide_biases = wide_scales + BLOCK_COLUMNS * groups * 4
+        _widen(scales, weights.stored, count * groups, wide_scales)
+        _widen(biases, weights.stored, count * groups, wide_biases)
+        scales, biases = wide_scales, wide_biases
+    for i in range(count):
+        row, group = packed + i * weights.row_bytes, i * groups * 4
+        _unpack_column(weights, row, scales + group, biases + group, out + i * padded_size * 4)
+
+
+@njit(
+    types.void(_ROWS, _ADDRESS, _ADDRESS, types.int64, types.int64, types.int64), cache=True, forceinline=True
+)
+def _multiply_rows(rows: RowsLayout, columns: int, out: int, out_stride: int, first: int, last: int) -> None:
+    """Rows `first .. last` by four columns of f32 weights at address `columns`."""
+    x, size, stride, block = rows.x, rows.padded_size, rows.padded_size * 4, rows.block_rows
+    row = first
+    while block >= 6 and row + 6 <= last:
+        _dot_6(x + row * stride, stride, columns, stride, size, out + row * out_stride, out_stride)
+        row += 6
+    while block >= 4 and row + 4 <= last:
+        _dot_4(x + row * stride, stride, columns, stride, size, out + row * out_stride, out_stride)
+        row += 4
+    while block >= 3 and row + 3 <= last:
+        _dot_3(x + row * stride, stride, columns, stride, size, out + row * out_stride, out_stride)
+        row += 3
+    while block >= 2 and row + 2 <= last:
+        _dot_2(x + row * stride, stride, columns, stride, size, out + row * out_stride, out_stride)
+        row += 2
+    while row < last:
+        _dot_1(x + row * stride, stride, columns, stride, size, out + row * out_stride, out_stride)
+        row += 1
+
+
+@njit(types.void(*[types.int64] * 8), cache=True)
+def _finish_columns(
+    source: int, source_stride: int, bias: int, out: int, out_stride: int, first: int, last: int, columns: int
+) -> None:
+    """Copy `columns` results of each row from `source` to `out`, adding the bias when its address is not 0."""
+    for row in range(first, last):
+        for column in range(columns):
+            value = load_f32(source + row * source_stride + 4 * column)
+            if bias != 0:
+                value += load_f32(bias + 4 * column)
+            store_f32(value, out + row * out_stride + 4 * column)
+
+
+@njit(types.void(_ROWS, _WEIGHTS, _ADDRESS, _ADDRESS, types.int64, types.int64), cache=True, forceinline=True)
+def _multiply_group(
+    rows: RowsLayout, weights: WeightLayout, buffer: int, tail: int, group: int, panel: int
+) -> None:
+    """All rows of a panel by the four columns of a group; `tail` holds (rows, 4) f32 for a group cut short."""
+    column = group * BLOCK_COLUMNS
+    present = min(BLOCK_COLUMNS, weights.output_size - column)
+    as_stored = weights.bits == 0 and weights.stored == F32_STORED and rows.padded_size == weights.input_size
+    source = weights.weights + column * weights.row_bytes
+    if not as_stored or present < BLOCK_COLUMNS:
+        source = buffer
+        wide_scales = buffer + BLOCK_COLUMNS * rows.padded_size * 4
+        _widen_columns(weights, column, present, rows.padded_size, wide_scales, buffer)
+    place, stride = rows.out + column * 4, weights.output_size * 4
+    target, target_stride = (place, stride) if present == BLOCK_COLUMNS else (tail, BLOCK_COLUMNS * 4)
+    last = min(rows.rows, panel + rows.panel_rows)
+    _multiply_rows(rows, source, target, target_stride, panel, last)
+    if weights.bias != 0 or present < BLOCK_COLUMNS:
+        bias = weights.bias + column * 4 if weights.bias != 0 else 0
+        _finish_columns(target, target_stride, bias, place, stride, panel, last, present)
+
+
+@njit(types.void(_ROWS, _WEIGHTS, _BUFFERS, types.int64, types.int64), cache=True)
+def _multiply_chunk(rows: RowsLayout, weights: WeightLayout, buffers: Any, chunk: int, chunks: int) -> None:
+    groups = (weights.output_size + BLOCK_COLUMNS - 1) // BLOCK_COLUMNS
+    buffer = buffers.ctypes.data + chunk * buffers.shape[1] * 4
+    tail = buffers.ctypes.data + chunks * buffers.shape[1] * 4
+    for panel in range(0, rows.rows, rows.panel_rows):
+        for group in range(groups * chunk // chunks, groups * (chunk + 1) // chunks):
+            _multiply_group(rows, weights, buffer, tail, group, panel)
+
+
+@njit(types.void(_ROWS, _WEIGHTS, _BUFFERS, types.int64), cache=True, parallel=True)
+def _multiply_chunks(rows: RowsLayout, weights: WeightLayout, buffers: Any, chunks: int) -> None:
+    for chunk in prange(chunks):
+        _multiply_chunk(rows, weights, buffers, chunk, chunks)
+
+
+@njit(types.void(_ROWS, _WEIGHTS, types.int64), cache=True, nogil=True)
+def multiply(rows: RowsLayout, weights: WeightLayout, threads: int) -> None:
+    """out (rows, N) f32 = x (rows, K) by the weights' transpose, plus the bias; small work stays on one thread."""
+    products = rows.rows * rows.padded_size * weights.output_size
+    chunks = 1 if products < SERIAL_PRODUCTS else threads
+    width = BLOCK_COLUMNS * (rows.padded_size + 2 * (weights.input_size >> weights.group_shift))
+    tail_rows = (rows.rows * BLOCK_COLUMNS + width - 1) // width
+    buffers = np.empty((chunks + tail_rows, width), np.float32)
+    if rows.padded_size != weights.input_size:
+        buffers[:] = 0.0
+    if chunks == 1:
+        _multiply_chunk(rows, weights, buffers, 0, 1)
+    else:
+        _multiply_chunks(rows, weights, buffers, chunks)
+
+
+@njit(cache=True)
+def address_of(array: Any) -> int:
+    """Address of an array's first element; some seven times faster than asking numpy."""
+    return array.ctypes.data
