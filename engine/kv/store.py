@@ -97,3 +97,16 @@ class KVStore(Protocol):
     def pending_prefix(self, tokens: Sequence[int]) -> bool:
         """True when another request is computing a block that this prompt could share (single flight)."""
         ...
+
+    def fork(self, parent_id: str, child_id: str) -> Admission:
+        """Open `child_id` on all rows that `parent_id` has computed (n samples of one prompt)."""
+        ...
+
+    def audit_read(
+        self, layer: int, request_id: str
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[np.int64]]:
+        """Copies of what lies in memory now: keys, values (length, kv_heads, head_size), writers (length, 3).
+
+        bfloat16 comes as uint16. EngineError names a row that nobody wrote.
+        """
+        ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -10,7 +11,9 @@ from engine.batch import Batch, Segment, SegmentKind
 from engine.errors import EngineError, SettingsError
 from engine.kv.arrays import ArrayBackend, MlxBackend, NumpyBackend
 from engine.kv.blocks import blocks_for_bytes
+from engine.kv.contiguous import ContiguousStore
 from engine.kv.paged import PagedStore
+from engine.kv.store import KVStore
 
 HEADS, SIZE, BLOCK = 2, 4, 4
 LAYERS = (0, 2)
@@ -312,6 +315,34 @@ def test_a_pool_on_a_gpu_cannot_be_read_in_place() -> None:
     compute(store, "a", 0, (0, 1), step=0)
     with pytest.raises(EngineError, match="use read"):
         store.pool(0)
+
+
+def test_a_write_on_a_gpu_changes_the_pool_in_place() -> None:
+    """A pool that something else still refers to would be copied whole by each write."""
+    mx.reset_peak_memory()
+    before = mx.get_active_memory()
+    store = PagedStore(4096, block_size=16, backend=MlxBackend())
+    rows = mx.ones((2, 4, 64))
+    pool_bytes = 2 * 4096 * 16 * 4 * 64 * 4
+    for name in "ab":
+        store.admit(name, (1,))
+    for step in range(4):
+        segments = tuple(Segment(n, SegmentKind.DECODE, step, (1,), row, 1) for row, n in enumerate("ab"))
+        assert all(store.grow(name, step + 1) for name in "ab")
+        store.begin_step(Batch(step, segments))
+        store.write(0, rows, rows)
+        mx.eval([array for index in range(2) for array in store.read(0, index)])
+        store.commit_step(Batch(step, segments))
+    assert mx.get_peak_memory() - before < pool_bytes * 9 // 8
+
+
+def test_both_stores_keep_to_the_contract() -> None:
+    stores: list[KVStore] = [PagedStore(4, BLOCK), ContiguousStore()]
+    for store in stores:
+        assert store.admit("a", (1, 2)).cached_tokens == 0
+        assert store.fork("a", "b").cached_tokens == 0
+        assert store.cached_prefix_length((1, 2)) == 0
+        store.check_integrity()
 
 
 def test_blocks_are_counted_from_bytes() -> None:
