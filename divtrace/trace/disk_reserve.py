@@ -9,18 +9,19 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-QUANTUM_BYTES = 1 << 20
+BLOCK_BYTES = 1 << 20
 END_OF_FILE_FIELD = slice(28, 36)
 """Where a version 3 superblock keeps the address of the end of the file (HDF5 file format 3.0, section II.A)."""
 
 
 class DiskReserve:
-    """Space of one file, reserved ahead of its writer."""
+    """Space of one file, reserved ahead of its writer.
+
+    HDF5 cuts a file back to what it uses at the end of each flush, so the space is reserved anew before every one.
+    """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
         self._descriptor = os.open(path, os.O_RDWR)
-        self._reserved_bytes = 0
 
     def ensure(self, size_bytes: int) -> None:
         """Make sure that the file can grow to `size_bytes`.
@@ -28,26 +29,24 @@ class DiskReserve:
         Raises:
             OSError: the disk is full, or the size is more than the file system or the user's limit allows.
         """
-        if size_bytes <= self._reserved_bytes:
+        present_bytes = os.fstat(self._descriptor).st_size
+        if size_bytes <= present_bytes:
             return
-        try:
-            self._grow(size_bytes + QUANTUM_BYTES)
-        except OSError:
-            self._grow(size_bytes)
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(self._descriptor, present_bytes, size_bytes - present_bytes)
+            return
+        while present_bytes < size_bytes:
+            block = bytes(min(size_bytes - present_bytes, BLOCK_BYTES))
+            present_bytes += os.pwrite(self._descriptor, block, present_bytes)
 
     def release(self) -> None:
         """Give back what the closed file does not use."""
-        used_bytes = int.from_bytes(os.pread(self._descriptor, END_OF_FILE_FIELD.stop, 0)[END_OF_FILE_FIELD], "little")
+        superblock = os.pread(self._descriptor, END_OF_FILE_FIELD.stop, 0)
+        used_bytes = int.from_bytes(superblock[END_OF_FILE_FIELD], "little")
         if 0 < used_bytes < os.fstat(self._descriptor).st_size:
             os.truncate(self._descriptor, used_bytes)
-        os.close(self._descriptor)
+        self.close()
 
-    def _grow(self, size_bytes: int) -> None:
-        missing_bytes = size_bytes - self._reserved_bytes
-        if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(self._descriptor, self._reserved_bytes, missing_bytes)
-        else:
-            while missing_bytes > 0:
-                block = bytes(min(missing_bytes, QUANTUM_BYTES))
-                missing_bytes -= os.pwrite(self._descriptor, block, size_bytes - missing_bytes)
-        self._reserved_bytes = size_bytes
+    def close(self) -> None:
+        """Forget the file, as it is."""
+        os.close(self._descriptor)

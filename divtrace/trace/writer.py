@@ -120,10 +120,11 @@ class TraceWriter:
         if not self.is_open:
             raise TraceError(f"{self.path}: the trace is closed; nothing more can be recorded into it.")
         try:
-            self._reserve.ensure(self._file.id.get_filesize() + self._needed_bytes())
+            self._reserve_bytes(sum(table.needed_bytes for table in self._tables.values()))
             for table in self._tables.values():
                 table.write_pending()
             self._file.flush()
+            self._reserve_bytes(0)
             self._seal()
             self._file.flush()
         except (OSError, RuntimeError) as error:
@@ -182,9 +183,9 @@ class TraceWriter:
         seals.append({"lengths": lengths, "checksum": [xxhash.xxh3_64_intdigest(lengths.tobytes())]})
         seals.write_pending()
 
-    def _needed_bytes(self) -> int:
-        """More than the next flush can add to the file: all pending rows, chunk rounding and chunk indexes."""
-        return FLUSH_MARGIN_BYTES + sum(table.needed_bytes for table in self._tables.values())
+    def _reserve_bytes(self, pending_bytes: int) -> None:
+        """Take space for more than the next flush can add: rows rounded up to chunks, and chunk indexes."""
+        self._reserve.ensure(self._file.id.get_filesize() + pending_bytes + FLUSH_MARGIN_BYTES)
 
     def _written_length(self, table: str) -> int:
         return self._tables[table].length if table in self._tables else 0
@@ -196,6 +197,7 @@ class TraceWriter:
         with contextlib.suppress(OSError, RuntimeError, ValueError), tempfile.TemporaryFile() as scratch:
             os.dup2(scratch.fileno(), self._file.id.get_vfd_handle())
             self._file.close()
+        self._reserve.close()
         return TraceError(
             f"{self.path}: cannot write the trace ({reason.splitlines()[0]}); free some space or record "
             "to another disk. What was flushed before stays readable."

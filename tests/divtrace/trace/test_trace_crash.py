@@ -69,14 +69,15 @@ def test_a_killed_recording_reads_up_to_its_last_flush(tmp_path: Path, seed: int
         assert_holds_what_was_recorded(trace)
 
 
-def limit_file_size(size_bytes: int = 2 << 20) -> None:
+def limit_file_size(size_bytes: int) -> None:
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, size_bytes))
 
 
-def test_a_full_disk_ends_in_one_sentence_and_a_readable_trace(tmp_path: Path) -> None:
+@pytest.mark.parametrize("size_bytes", [800_000, 1_500_000])
+def test_a_full_disk_ends_in_one_sentence_and_a_readable_trace(tmp_path: Path, size_bytes: int) -> None:
     path = tmp_path / "full.h5"
-    process = start(path, steps=4000, preexec_fn=limit_file_size)
+    process = start(path, steps=4000, preexec_fn=lambda: limit_file_size(size_bytes))
     output, errors = process.communicate()
     assert process.returncode == 2
     assert errors.count("\n") == 1
