@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -60,9 +61,15 @@ def resolve_model(name: str, relative_to: Path | None = None) -> str:
     return name
 
 
+@lru_cache(maxsize=1)
+def load_shared(source: str, dtype: str) -> LoadedModel:
+    """Load a model, or return the one that this process loaded last; its dense weights are then there already."""
+    return load_model(source, dtype)
+
+
 def load_workload_model(spec: WorkloadSpec, relative_to: Path | None = None) -> LoadedModel:
     """Load the model that a workload names."""
-    return load_model(resolve_model(spec.model, relative_to), spec.dtype)
+    return load_shared(resolve_model(spec.model, relative_to), spec.dtype)
 
 
 def choose_arms(spec: WorkloadSpec, asked_for: Sequence[tuple[str, Mapping[str, Any]]], where: str) -> list[Arm]:

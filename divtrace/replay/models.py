@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from divtrace.errors import EvidenceError
-from divtrace.recording import resolve_model
+from divtrace.recording import load_shared, resolve_model
 from divtrace.trace.reader import Trace
 from engine.errors import EngineError
-from engine.model.load import LoadedModel, load_model
+from engine.model.load import LoadedModel
 
 
 def load_model_of(trace: Trace, model: str | None = None) -> LoadedModel:
@@ -22,6 +22,6 @@ def load_model_of(trace: Trace, model: str | None = None) -> LoadedModel:
         raise EvidenceError(f"{trace.path} does not say which model made it; give it with --model.")
     try:
         source = resolve_model(str(name))
-        return load_model(source, str(recorded.get("dtype", "float32")))
+        return load_shared(source, str(recorded.get("dtype", "float32")))
     except EngineError as error:
         raise EvidenceError(f"the model of {trace.path} cannot be loaded ({error}) Give it with --model.") from None

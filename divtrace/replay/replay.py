@@ -49,7 +49,9 @@ class Replayer:
             PlaybackError: the run cannot be followed; names the step.
         """
         stop = len(self.run.steps) if last_step is None else last_step + 1
-        recorder = Recorder(output, level=level or self.trace.header.level, top_k=self.trace.header.top_k, overwrite=True)
+        recorder = Recorder(
+            output, level=level or self.trace.header.level, top_k=self.trace.header.top_k, overwrite=True
+        )
         _, steps = run_recorded(
             self.loaded,
             self.run.settings,

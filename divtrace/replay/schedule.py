@@ -41,11 +41,11 @@ def read_run(trace: Trace) -> RecordedRun:
     if settings.pop("overrides", None):
         raise EvidenceError(f"{trace.path} is itself a counterfactual re-run; replay the run that it was made from.")
     if not settings:
-        raise EvidenceError(f"{trace.path} holds no engine settings, so it cannot be replayed; record it with divtrace.")
+        raise EvidenceError(
+            f"{trace.path} holds no engine settings, so it cannot be replayed; record it with divtrace."
+        )
     requests = tuple(_request(trace, index, name) for index, name in enumerate(trace.request_ids()))
-    outputs = {
-        request.id: tuple(int(token) for token in trace.output(index)) for index, request in enumerate(requests)
-    }
+    outputs = {request.id: tuple(int(token) for token in trace.output(index)) for index, request in enumerate(requests)}
     return RecordedRun(
         settings=parse_settings(settings, f"settings of {trace.path}"),
         requests=requests,
@@ -72,7 +72,9 @@ def _request(trace: Trace, index: int, name: str) -> Request:
             arrival=Arrival(),
         )
     except (KeyError, TypeError, ValueError):
-        raise TraceError(f"{trace.path}: the settings of request {name!r} make no sense; record the run again.") from None
+        raise TraceError(
+            f"{trace.path}: the settings of request {name!r} make no sense; record the run again."
+        ) from None
 
 
 def _json_of(trace: Trace, text: str, name: str) -> Mapping[str, Any]:

@@ -1,0 +1,1 @@
+"""Results as terminal text (80 columns and wider) and as JSON. Decides nothing."""
