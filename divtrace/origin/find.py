@@ -55,8 +55,8 @@ def find_origins_of(runs: RunPair, request: str | None = None, position: int | N
     timeline = runs.timeline(pair)
     if timeline.prompt_difference is not None:
         raise DivtraceError(
-            f"the prompts of request {pair.id_a!r} differ from position {timeline.prompt_difference} on: inputs differ, "
-            "so there is no batch to blame; record both runs with the same prompt."
+            f"the prompts of request {pair.id_a!r} differ from position {timeline.prompt_difference} on: inputs "
+            "differ, so there is no batch to blame; record both runs with the same prompt."
         )
     decision = _decision(runs, timeline, position)
     compared = diff_request(runs, pair)

@@ -22,7 +22,7 @@ QUIET = settings(
 )
 
 
-def threshold_rule(limit: int):  # noqa: ANN201
+def threshold_rule(limit: int):
     return lambda _step, _site, rows: "gemv" if rows <= limit else "gemm"
 
 
@@ -58,8 +58,15 @@ def schedules(draw: st.DrawFn) -> Schedule:
 
 
 @QUIET
-@given(requests=request_lists(), first=schedules(), second=schedules(), limit=st.integers(1, 6), flip=st.booleans())
-def test_origins_are_exactly_those_that_the_oracle_knows(requests, first, second, limit, flip) -> None:
+@given(
+    requests=request_lists(),
+    first=schedules(),
+    second=schedules(),
+    limit=st.integers(1, 6),
+    flip=st.booleans(),
+    back=st.integers(0, 7),
+)
+def test_origins_are_exactly_those_that_the_oracle_knows(requests, first, second, limit, flip, back) -> None:
     ties = frozenset((r.id, len(r.prompt) + r.max_tokens - 1) for r in requests) if flip else frozenset()
     worlds = [serve(World(threshold_rule(limit), ties=ties), requests, arm) for arm in (first, second)]
     with tempfile.TemporaryDirectory() as folder:
@@ -67,11 +74,10 @@ def test_origins_are_exactly_those_that_the_oracle_knows(requests, first, second
         with open_trace(paths[0]) as a, open_trace(paths[1]) as b:
             for request in requests:
                 left, right = (world.flows[request.id].decided for world in worlds)
-                last = min(len(left), len(right)) - 1
-                found = find_origins(a, b, request.id, left[last].position)
-                assert {(o.step_a, o.step_b) for o in found.origins if o.tensor != "token"} == true_origins(
-                    left[last], right[last]
-                )
+                at = max(min(len(left), len(right)) - 1 - back, 0)
+                found = find_origins(a, b, request.id, left[at].position)
+                steps = {(o.step_a, o.step_b) for o in found.origins if o.tensor != "token"}
+                assert steps == true_origins(left[at], right[at])
 
 
 @QUIET

@@ -37,7 +37,11 @@ def serve(world: World, requests: list[Request], schedule: Schedule) -> World:
             queue.append(waiting.pop(0).id)
         if not (queue or running):
             break
-        if schedule.preempt_every and number % schedule.preempt_every == schedule.preempt_every - 1 and len(running) > 1:
+        if (
+            schedule.preempt_every
+            and number % schedule.preempt_every == schedule.preempt_every - 1
+            and len(running) > 1
+        ):
             victim = running.pop()
             world.flows[victim].memory.clear()
             world.flows[victim].recomputing = True
@@ -74,10 +78,10 @@ def _part(flow: Flow, name: str, schedule: Schedule) -> tuple[str, SegmentKind, 
     proposals = min(schedule.speculate, left - 1)
     if proposals <= 0:
         return name, SegmentKind.DECODE, (flow.tokens[-1],), 1
-    return name, SegmentKind.VERIFY, (flow.tokens[-1], *_proposals(flow, name, proposals)), proposals + 1
+    return name, SegmentKind.VERIFY, (flow.tokens[-1], *_proposals(flow, proposals)), proposals + 1
 
 
-def _proposals(flow: Flow, name: str, count: int) -> list[int]:
+def _proposals(flow: Flow, count: int) -> list[int]:
     """Right most of the time: every third position is guessed wrong."""
     first = len(flow.tokens)
     right = [abs(hash((flow.request.prompt[-1], position))) % 14 + 2 for position in range(first, first + count)]

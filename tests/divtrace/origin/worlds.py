@@ -31,7 +31,14 @@ from engine.observer import (
 from engine.request import Completion, FinishReason, Request
 
 VOCABULARY = 16
-LAYER_SITES = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn", "self_attn.o_proj", "mlp.up_proj")
+LAYER_SITES = (
+    "self_attn.q_proj",
+    "self_attn.k_proj",
+    "self_attn.v_proj",
+    "self_attn",
+    "self_attn.o_proj",
+    "mlp.up_proj",
+)
 PathRule = Callable[[int, str, int], str]
 """(step, site, rows) to a path name."""
 
@@ -101,7 +108,10 @@ class World:
         return tuple(ReusedRow(reader, place, v.request, v.step, v.row) for place, v in enumerate(shared))
 
     def step(
-        self, parts: Sequence[tuple[str, SegmentKind, Sequence[int], int]], reused: Iterable[ReusedRow] = (), cached: int = 0
+        self,
+        parts: Sequence[tuple[str, SegmentKind, Sequence[int], int]],
+        reused: Iterable[ReusedRow] = (),
+        cached: int = 0,
     ) -> int:
         """One step of (request, kind, input tokens from the memory's end on, rows with logits); return its number."""
         number = len(self.events)
