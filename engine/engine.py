@@ -1,7 +1,7 @@
 """The engine: one thread that submits, plans, forwards, decides and commits, step by step.
 
-Owns the order of things within a step. Must not know traces. Everything that could change a bit of the result (batch, path,
-token) is told to the observers; nothing that observers do can reach back.
+Owns the order of things within a step. Must not know traces. Everything that could change a bit of the result
+(batch, path, token) is told to the observers; nothing that observers do can reach back.
 """
 
 from __future__ import annotations
@@ -67,15 +67,13 @@ class Engine:
         self.scheduler: Scheduler
         self.speculator = Speculator(settings.speculation, None)
         if pinned is not None:
-            self.scheduler = PinnedScheduler(pinned, self.store)
+            self.scheduler = PinnedScheduler(pinned, self.store, settings.speculation.bonus)
         else:
             self.scheduler = ContinuousScheduler(settings, self.store)
         try:
             ensure_checked(self.packed, loaded.dtype, loaded.vocabulary_size)
             if pinned is None:
-                self.speculator = build_speculator(
-                    settings.speculation, loaded, self.packed.policy, self._wants_kv
-                )
+                self.speculator = build_speculator(settings.speculation, loaded, self.packed.policy, self._wants_kv)
             info = describe_run(loaded, settings, overrides)
             for observer in self.observers:
                 observer.run_started(info)
@@ -109,7 +107,8 @@ class Engine:
         outside = [t for t in request.prompt if not 0 <= t < self.loaded.vocabulary_size]
         if outside:
             raise SettingsError(
-                f"request {request.id!r} has token {outside[0]}, outside the vocabulary of {self.loaded.vocabulary_size}."
+                f"request {request.id!r} has token {outside[0]}, outside the vocabulary of "
+                f"{self.loaded.vocabulary_size}."
             )
         check_sampling(request.sampling, self.loaded.vocabulary_size)
         rules = stop_rules(request, self.loaded.tokenizer.eos_token_ids)
@@ -128,7 +127,8 @@ class Engine:
         if state is None:
             raise EngineError(f"there is no request {request_id!r} to cancel.")
         if state.phase is not Phase.FINISHED:
-            self.arrivals.take(request_id)
+            if self.arrivals.take(request_id) is not None:
+                self._tell_submitted(state)
             self._end(state, FinishReason.CANCELLED, "cancelled by the caller")
 
     def run(self) -> dict[str, Completion]:
@@ -149,6 +149,7 @@ class Engine:
             return False
         planned = time.perf_counter()
         self.speculator.propose(plan, self.step_number)
+        self.scheduler.make_room_for_proposals(plan)
         batch = plan.to_batch(self.step_number, self.settings.speculation.bonus)
         drafted = time.perf_counter()
         result = self.packed.forward(batch, self.store, capture_kv=self._wants_kv)
@@ -156,6 +157,7 @@ class Engine:
         decisions = self._decide(batch, plan, result)
         queue = self._queue_state()
         self._commit(batch, decisions)
+        self._audit()
         plan.lifecycle.extend(self._lifecycle)
         self._lifecycle = []
         timings = StepTimings(
@@ -188,8 +190,7 @@ class Engine:
     def _take_arrivals(self, states: Sequence[RequestState]) -> None:
         for state in states:
             state.queued_s = time.monotonic() - self._started_s
-            for observer in self.observers:
-                observer.request_submitted(state.request, self.step_number)
+            self._tell_submitted(state)
             reason = self.scheduler.submit(state)
             if reason is not None:
                 self._end(state, FinishReason.REFUSED, reason)
@@ -266,6 +267,17 @@ class Engine:
         self.completions[state.id] = completion
         self._ended.append(completion)
 
+    def _audit(self) -> None:
+        every = self.settings.audit_every
+        if every and self.step_number % every == 0:
+            try:
+                self.store.check_integrity()
+            except AssertionError as error:
+                raise EngineError(
+                    f"K/V memory is not sound after step {self.step_number}: {error}; this is a fault of the engine, "
+                    "nothing computed after it can be trusted."
+                ) from error
+
     # --- telling --------------------------------------------------------------------------------------------------
 
     def _queue_state(self) -> QueueState:
@@ -305,6 +317,10 @@ class Engine:
         )
         for observer in self.observers:
             observer.step_finished(event)
+
+    def _tell_submitted(self, state: RequestState) -> None:
+        for observer in self.observers:
+            observer.request_submitted(state.request, self.step_number)
 
     def _tell_ended(self) -> None:
         ended, self._ended = self._ended, []

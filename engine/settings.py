@@ -10,7 +10,6 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, 
 
 from engine.errors import SettingsError
 from engine.kernels.policy import AttentionPath, GemmPrecision, KernelPolicy, SiteOverride, parse_linear_rule
-
 from engine.speculative.acceptance import Acceptance
 
 
@@ -66,8 +65,8 @@ class Strict(BaseModel):
 class SpeculationSettings(Strict):
     """Speculative decoding. `bonus`: verify K + 1 rows and keep the bonus token; off: K rows (as mini-vllm-rs does).
 
-    `acceptance` matters to sampled requests alone: `equality` keeps the tokens of plain decoding, `rejection` keeps their
-    distribution and accepts more often.
+    `acceptance` matters to sampled requests alone: `equality` keeps the tokens of plain decoding, `rejection` keeps
+    their distribution and accepts more often.
     """
 
     drafter: DrafterKind = DrafterKind.NONE
@@ -80,7 +79,10 @@ class SpeculationSettings(Strict):
 
 
 class EngineSettings(Strict):
-    """The resolved configuration of a run. Token and row counts are per step unless said otherwise."""
+    """The resolved configuration of a run. Token and row counts are per step unless said otherwise.
+
+    `audit_every`: check K/V bookkeeping after every so many steps, 0 for never.
+    """
 
     policy: str = "threshold:4"
     gemm: GemmPrecision = GemmPrecision.F16_OPERANDS
@@ -113,7 +115,9 @@ class EngineSettings(Strict):
 
     @property
     def resolved_attention(self) -> AttentionPath:
-        """The attention path: as asked for, else `row` under forced GEMV, `invariant` under invariant, else `segment`."""
+        """The attention path: as asked for, else `row` under forced GEMV, `invariant` under invariant, else
+        `segment`.
+        """
         if self.attention is not None:
             return self.attention
         by_policy = {"gemv": AttentionPath.ROW, "invariant": AttentionPath.INVARIANT}

@@ -5,14 +5,12 @@ Owns the drafter and each request's proposal length. Must not know batches, logi
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from engine.decide import Decision
 from engine.errors import SettingsError
 from engine.kernels.policy import KernelPolicy
 from engine.model.load import LoadedModel, load_model
 from engine.observer import DraftForward
-from engine.scheduling.plan import StepPlan
+from engine.scheduling.plan import ScheduledRows, StepPlan
 from engine.settings import DrafterKind, SpeculationSettings
 from engine.speculative.draft_models import second_model_drafter, self_drafter
 from engine.speculative.drafter import Drafter, DraftRequest
@@ -52,20 +50,10 @@ class Speculator:
             item.max_proposal = min(item.max_proposal, length.length(len(decoding)))
             if item.max_proposal > 0:
                 wanted.append(item)
-        requests = [DraftRequest(i.state.id, i.state.tokens, i.max_proposal, i.state.request.sampling) for i in wanted]
+        requests = [_draft_request(item) for item in wanted]
         for item, proposal in zip(wanted, self.drafter.propose(requests, step), strict=True):
-            # A drafter that proposes too much would overrun the rows that were made room for.
-            item.proposal = (
-                proposal
-                if len(proposal.tokens) <= item.max_proposal
-                else replace(
-                    proposal,
-                    tokens=proposal.tokens[: item.max_proposal],
-                    probabilities=None
-                    if proposal.probabilities is None
-                    else proposal.probabilities[: item.max_proposal],
-                )
-            )
+            # A drafter that proposes too much would overrun the budget.
+            item.proposal = proposal.first(item.max_proposal)
 
     def committed(self, decision: Decision, state: RequestState) -> None:
         """Learn from a decision of `state`, whose output already holds the committed tokens."""
@@ -92,6 +80,13 @@ class Speculator:
         closer = getattr(self.drafter, "close", None)
         if closer is not None:
             closer()
+
+
+def _draft_request(item: ScheduledRows) -> DraftRequest:
+    state = item.state
+    return DraftRequest(
+        state.id, state.tokens, item.max_proposal, state.request.sampling, prompt_length=len(state.request.prompt)
+    )
 
 
 def build_speculator(

@@ -20,7 +20,9 @@ class Phase(StrEnum):
 
 @dataclass(slots=True, eq=False)
 class RequestState:
-    """`computed_tokens` positions have K/V; `written_tokens` is the most that ever had (more than computed after a preemption)."""
+    """`computed_tokens` positions have K/V; `written_tokens` is the most that ever had (more than computed after a
+    preemption).
+    """
 
     request: Request
     order: int

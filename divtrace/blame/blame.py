@@ -1,4 +1,6 @@
-"""`blame` as a function: diff, controls, origin, proof, verdict, in this order; stops at the first control that fails."""
+"""`blame` as a function: diff, controls, origin, proof, verdict, in this order; stops at the first control that
+fails.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ from engine.model.load import LoadedModel
 
 @dataclass(frozen=True, slots=True)
 class ProofOptions:
-    """Where and with what to prove. `loaded` is called only if a proof is needed; `scratch` keeps results for resuming."""
+    """Where and with what to prove. `loaded` is called only if a proof is needed; `scratch` keeps results for
+    resuming.
+    """
 
     loaded: Callable[[], LoadedModel]
     scratch: Path | None = None
@@ -117,7 +121,8 @@ def _stopped_by_inputs(diff: DiffResult) -> Judgement | None:
             Verdict.INPUTS_DIFFER,
             Nature.INPUTS,
             Confidence.SHOWN,
-            f"the prompts of request {first.id_a!r} differ from position {first.prompt_difference} on, before any token was made",
+            f"the prompts of request {first.id_a!r} differ from position {first.prompt_difference} "
+            "on, before any token was made",
         )
     if diff.outcome is Outcome.NOTHING_COMPARED:
         return Judgement(

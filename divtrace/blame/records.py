@@ -40,8 +40,8 @@ class Nature(StrEnum):
 
 
 class Confidence(StrEnum):
-    """`proven`: re-runs that changed only this choice changed the outcome, both ways. `shown`: one way, or a fact that the
-    traces hold by themselves. `suspected`: no re-run was made.
+    """`proven`: re-runs that changed only this choice changed the outcome, both ways. `shown`: one way, or a fact
+    that the traces hold by themselves. `suspected`: no re-run was made.
     """
 
     PROVEN = "proven"
@@ -61,7 +61,9 @@ class Control:
 
 @dataclass(frozen=True, slots=True)
 class BlameResult:
-    """Everything that `divtrace blame` answers. `reason` says why this verdict and no other; `next_time` what to record."""
+    """Everything that `divtrace blame` answers. `reason` says why this verdict and no other; `next_time` what to
+    record.
+    """
 
     verdict: Verdict
     nature: Nature

@@ -33,7 +33,8 @@ def judge(origins: OriginResult, proof: ProofResult | None) -> Judgement:
             Verdict.SELECTION,
             Nature.BUG,
             Confidence.SHOWN,
-            "the logits of the deciding row are equal bit for bit and another token was committed, so the fault is behind "
+            "the logits of the deciding row are equal bit for bit and another token was committed, "
+            "so the fault is behind "
             "the logits: ties, sampler, penalties or acceptance",
         )
     if proof is not None and any(not control.is_equal for control in proof.controls):
@@ -42,7 +43,8 @@ def judge(origins: OriginResult, proof: ProofResult | None) -> Judgement:
             Verdict.NOT_REPRODUCIBLE,
             Nature.UNDECIDED,
             Confidence.SHOWN,
-            f"run {failed.run} played back unchanged differs from its own trace from step {failed.first_differing_step} on "
+            f"run {failed.run} played back unchanged differs from its own trace from step "
+            f"{failed.first_differing_step} on "
             f"({failed.what}): the same configuration does not repeat itself here, so there is nothing to blame yet",
             ("replay on the machine that recorded the runs, with the same library versions and thread count",),
         )
@@ -66,7 +68,8 @@ def _paths(origins: OriginResult, proof: ProofResult | None) -> Judgement:
     if not origins.candidates:
         return _undecidable(
             origins,
-            "every site took a path of the same name in both runs, so what differs is inside a kernel that this trace does "
+            "every site took a path of the same name in both runs, so what differs is inside a "
+            "kernel that this trace does "
             "not tell apart",
         )
     verdict = _kind_of_path(origins)
@@ -75,7 +78,8 @@ def _paths(origins: OriginResult, proof: ProofResult | None) -> Judgement:
             verdict,
             Nature.UNDECIDED,
             Confidence.SUSPECTED,
-            "the origin's sites took different kernel paths; no counterfactual was run, so this is a suspect and not a cause",
+            "the origin's sites took different kernel paths; no counterfactual was run, so this is a "
+            "suspect and not a cause",
             ("run blame without --no-proof, where the model is at hand",),
         )
     if proof.causality in CAUSES:
@@ -83,7 +87,8 @@ def _paths(origins: OriginResult, proof: ProofResult | None) -> Judgement:
     if proof.causality is Causality.NONE:
         return _undecidable(
             origins,
-            "changing the kernel paths of every candidate does not bring the other token: they differ, but are not the cause",
+            "changing the kernel paths of every candidate does not bring the other token: they "
+            "differ, but are not the cause",
         )
     return _undecidable(origins, proof.note)
 

@@ -35,7 +35,8 @@ def command(folder: Path, no_proof: bool) -> int:
     """
     started = time.perf_counter()
     _say(
-        "An anchor request decodes. A follower is submitted after the anchor's first token. Arm 'serial' admits one request "
+        "An anchor request decodes. A follower is submitted after the anchor's first token. Arm "
+        "'serial' admits one request "
         "at a time, arm 'batched' both. Up to 4 rows go one by one through GEMV, more rows go together through GEMM."
     )
     model = fetch_smollm2()
@@ -43,7 +44,8 @@ def command(folder: Path, no_proof: bool) -> int:
     workload = _record_until_one_splits(folder)
     if workload is None:
         _say(
-            "None of the workloads splits on this machine: its GEMV and GEMM agree too well, or its near-ties lie elsewhere. "
+            "None of the workloads splits on this machine: its GEMV and GEMM agree too well, or its "
+            "near-ties lie elsewhere. "
             "python -m fixtures.search_workloads finds others."
         )
         return 2
@@ -62,7 +64,9 @@ def command(folder: Path, no_proof: bool) -> int:
 def _record_until_one_splits(folder: Path) -> Path | None:
     for number, workload in enumerate(_workloads()):
         if number:
-            _say("These runs do not split on this machine (another processor rounds differently); trying the next workload.")
+            _say(
+                "These runs do not split on this machine (another processor rounds differently); trying the next workload."
+            )
         target = folder / workload.stem
         _run("record", workload, "-o", target, "--force")
         result = _compare(*_traces(target))

@@ -1,4 +1,6 @@
-"""The `divtrace` command: loads subcommands on demand, and turns every foreseen error into one sentence and exit code 2."""
+"""The `divtrace` command: loads subcommands on demand, and turns every foreseen error into one sentence and exit
+code 2.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Runs counterfactuals: one run played back to the deciding step with the paths of chosen candidates changed.
 
-Results are kept in a folder by content, so that an interrupted proof goes on where it stopped. Must not decide what to try.
+Results are kept in a folder by content, so that an interrupted proof goes on where it stopped. Must not decide what
+to try.
 """
 
 from __future__ import annotations

@@ -78,8 +78,8 @@ class ReplayControl:
 class ProofResult:
     """Controls, every trial, and what they show. `cause` and `sufficient` hold indices of candidates.
 
-    `cause`: the smallest set found that restores A's token in run B (necessary). `sufficient`: sets that, put into run A
-    alone, bring B's token.
+    `cause`: the smallest set found that restores A's token in run B (necessary). `sufficient`: sets that, put into
+    run A alone, bring B's token.
     """
 
     controls: tuple[ReplayControl, ...]

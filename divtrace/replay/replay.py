@@ -41,8 +41,8 @@ class Replayer:
     ) -> int:
         """Play steps `0 .. last_step` back and write a trace to `output`; returns the steps that ran.
 
-        The schedule is pinned, and so are the committed tokens: decisions are recorded as the logits make them, but what is
-        fed afterwards is what the run committed. `free_from` names output indices from which a request commits
+        The schedule is pinned, and so are the committed tokens: decisions are recorded as the logits make them, but
+        what is fed afterwards is what the run committed. `free_from` names output indices from which a request commits
         its own choices.
 
         Raises:

@@ -105,9 +105,7 @@ def _assemble(
         model.load_weights(list(parameters.items()), strict=True)
     except ValueError as error:
         reason = " ".join(str(error).split())
-        raise EngineError(
-            f"{header.path}: its tensors do not make a {architecture} model: {reason}"
-        ) from error
+        raise EngineError(f"{header.path}: its tensors do not make a {architecture} model: {reason}") from error
     return model
 
 
@@ -123,9 +121,7 @@ def _check_names(header: GgufHeader) -> None:
     """Refuse tensors without a place, and names that MLX itself gives to the parts of a packed tensor."""
     for info in header.tensors:
         leaf = info.name.rpartition(".")[2]
-        if info.name != ROPE_FACTORS and (
-            _parameter_name(info.name) is None or leaf not in ("weight", "bias")
-        ):
+        if info.name != ROPE_FACTORS and (_parameter_name(info.name) is None or leaf not in ("weight", "bias")):
             raise UnsupportedModelError(
                 f"{header.path}: tensor '{info.name}' has no place in this {header.text('general.architecture')} "
                 "model; use the model's mlx-lm directory instead"
@@ -147,9 +143,7 @@ def _set_rope_factors(header: GgufHeader, model: Any, factors: mx.array) -> None
     """A Llama 3 file divides each rotary frequency by a factor; MLX takes inverse frequencies, in float32."""
     head_size = model.args.head_dim
     if factors.shape != (head_size // 2,) or not mx.all(factors > 0).item():
-        raise EngineError(
-            f"{header.path}: tensor '{ROPE_FACTORS}' must hold {head_size // 2} positive factors"
-        )
+        raise EngineError(f"{header.path}: tensor '{ROPE_FACTORS}' must hold {head_size // 2} positive factors")
     inverse = model.args.rope_theta ** (mx.arange(0, head_size, 2) / head_size) * factors.astype(mx.float32)
     mx.eval(inverse)
     for layer in model.layers:

@@ -67,9 +67,7 @@ def _vocabulary_size(header: GgufHeader) -> int:
     for info in header.tensors:
         if info.name == "token_embd.weight" and len(info.shape) == 2:
             return info.shape[0]
-    raise EngineError(
-        f"{header.path}: tensor 'token_embd.weight' is missing; this is no whole language model"
-    )
+    raise EngineError(f"{header.path}: tensor 'token_embd.weight' is missing; this is no whole language model")
 
 
 def _rope_scaling(header: GgufHeader, prefix: str) -> dict[str, Any] | None:
@@ -92,15 +90,11 @@ def _refuse_unsupported(header: GgufHeader, prefix: str, arguments: Mapping[str,
     head_size = arguments["head_dim"]
     reasons = {
         "it is a mixture of experts": header.integer(prefix + "expert_count", 0) > 0,
-        "it rotates only a part of each head": header.integer(prefix + "rope.dimension_count", head_size)
-        != head_size,
-        "its keys and values differ in size": header.integer(prefix + "attention.value_length", head_size)
-        != head_size,
+        "it rotates only a part of each head": header.integer(prefix + "rope.dimension_count", head_size) != head_size,
+        "its keys and values differ in size": header.integer(prefix + "attention.value_length", head_size) != head_size,
         "it attends in a sliding window": header.integer(prefix + "attention.sliding_window", 0) > 0,
         "its head size is odd": head_size % 2 == 1,
-        "its heads do not share keys evenly": arguments["num_attention_heads"]
-        % arguments["num_key_value_heads"]
-        != 0,
+        "its heads do not share keys evenly": arguments["num_attention_heads"] % arguments["num_key_value_heads"] != 0,
         "its head size is not hidden size over heads": prefix == "qwen2."
         and head_size * arguments["num_attention_heads"] != arguments["hidden_size"],
     }

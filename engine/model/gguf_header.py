@@ -153,9 +153,7 @@ class _HeaderReader:
     def read(self) -> GgufHeader:
         version = self._scalar("<I")
         if version not in _VERSIONS:
-            raise EngineError(
-                f"{self._path}: GGUF version {version} (or big-endian) is not 2 or 3; convert it"
-            )
+            raise EngineError(f"{self._path}: GGUF version {version} (or big-endian) is not 2 or 3; convert it")
         tensor_count = self._count("tensors")
         metadata: dict[str, MetadataValue] = {}
         for _ in range(self._count("metadata entries")):
@@ -228,22 +226,13 @@ class _HeaderReader:
             )
         storage = TENSOR_TYPES[kind]
         if any(not 0 < size <= _MAX_COUNT for size in sizes) or sizes[0] % storage.block_weights:
-            raise self._damaged(
-                f"tensor '{name}' has the shape {sizes[::-1]}, which {storage.name} cannot hold"
-            )
+            raise self._damaged(f"tensor '{name}' has the shape {sizes[::-1]}, which {storage.name} cannot hold")
         size_bytes = prod(sizes) // storage.block_weights * storage.block_bytes
         return TensorInfo(name, tuple(reversed(sizes)), storage, start, size_bytes)
 
-    def _place(
-        self, table: list[TensorInfo], metadata: Mapping[str, MetadataValue]
-    ) -> tuple[TensorInfo, ...]:
+    def _place(self, table: list[TensorInfo], metadata: Mapping[str, MetadataValue]) -> tuple[TensorInfo, ...]:
         alignment = metadata.get("general.alignment", _DEFAULT_ALIGNMENT)
-        if (
-            not isinstance(alignment, int)
-            or alignment < 8
-            or alignment > 65536
-            or alignment & (alignment - 1)
-        ):
+        if not isinstance(alignment, int) or alignment < 8 or alignment > 65536 or alignment & (alignment - 1):
             raise self._damaged(f"its alignment is {alignment!r}, not a power of two from 8 to 65536")
         data_start = -(-self._offset // alignment) * alignment
         if len({info.name for info in table}) != len(table):
@@ -252,8 +241,6 @@ class _HeaderReader:
         for info in table:
             start = data_start + info.start
             if info.start % alignment or start + info.size_bytes > self._size:
-                raise self._damaged(
-                    f"tensor '{info.name}' ends at byte {start + info.size_bytes} of {self._size}"
-                )
+                raise self._damaged(f"tensor '{info.name}' ends at byte {start + info.size_bytes} of {self._size}")
             placed.append(TensorInfo(info.name, info.shape, info.type, start, info.size_bytes))
         return tuple(placed)

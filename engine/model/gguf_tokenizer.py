@@ -159,9 +159,7 @@ def _sentencepiece_backend(header: GgufHeader, tokens: Sequence[str]) -> tokeniz
     """SentencePiece BPE: merges follow from the scores, unknown characters fall back to byte tokens."""
     scores = header.numbers("tokenizer.ggml.scores")
     if len(scores) != len(tokens):
-        raise EngineError(
-            f"{header.path}: {len(tokens)} tokens have {len(scores)} scores; get the file again"
-        )
+        raise EngineError(f"{header.path}: {len(tokens)} tokens have {len(scores)} scores; get the file again")
     vocabulary = {token: index for index, token in enumerate(tokens)}
     unknown = tokens[_special_id(header, "unknown", len(tokens), default=0)]
     merges = _merges_by_score(vocabulary, scores)
@@ -208,9 +206,7 @@ def _special_id(header: GgufHeader, role: str, tokens: int, default: int | None 
     key = f"tokenizer.ggml.{role}_token_id"
     token_id = header.integer(key, default)
     if not 0 <= token_id < tokens:
-        raise EngineError(
-            f"{header.path}: '{key}' is {token_id}, outside the {tokens} tokens; get the file again"
-        )
+        raise EngineError(f"{header.path}: '{key}' is {token_id}, outside the {tokens} tokens; get the file again")
     return token_id
 
 
@@ -240,9 +236,7 @@ def _hash(header: GgufHeader, tokens: Sequence[str], types: Sequence[int]) -> st
         f"{prefix}ggml.merges",
         f"{prefix}ggml.scores",
     }
-    settings = {
-        key: value for key, value in header.metadata.items() if key.startswith(prefix) and key not in large
-    }
+    settings = {key: value for key, value in header.metadata.items() if key.startswith(prefix) and key not in large}
     merges = header.metadata.get("tokenizer.ggml.merges", [])
     scores = header.metadata.get("tokenizer.ggml.scores", [])
     tables = ["\0".join(tokens), repr(list(types)), repr(merges), repr(scores)]

@@ -1,8 +1,8 @@
 """The one patch on foreign code: mlx-lm's `scaled_dot_product_attention` is rebound while a packed model is alive.
 
-Written against mlx-lm 0.31 to 0.32 (`mlx_lm.models.base.scaled_dot_product_attention(queries, keys, values, cache, scale,
-mask, sinks)`). It fails loudly when that name is gone. Calls that do not come from a packed forward reach the original,
-so plain mlx-lm code keeps working while it is on. Must not know stores, policies or requests.
+Written against mlx-lm 0.31 to 0.32 (`mlx_lm.models.base.scaled_dot_product_attention(queries, keys, values, cache,
+scale, mask, sinks)`). It fails loudly when that name is gone. Calls that do not come from a packed forward reach the
+original, so plain mlx-lm code keeps working while it is on. Must not know stores, policies or requests.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class AttendingView(Protocol):
 class AttentionInterception:
     """Rebinds the attention function in the modules that define a model's classes, and finds the view of a call.
 
-    A layer is recognised by the type of its cache, else by the identity of the keys that the view returned (models whose
-    later layers reuse an earlier layer's K/V pass no cache).
+    A layer is recognised by the type of its cache, else by the identity of the keys that the view returned (models
+    whose later layers reuse an earlier layer's K/V pass no cache).
     """
 
     def __init__(self, model: nn.Module, view_type: type[AttendingView]) -> None:

@@ -1,7 +1,7 @@
 """What a layer of an mlx-lm model sees as its cache during one packed forward. Must not know scheduling.
 
-Rows are the batch axis: the layer computes on (packed_rows, heads, 1, D), which is mlx-lm's own contract for batched decoding
-(one rope offset per batch element). `update_and_fetch` stores the rows and returns them only as a handle.
+Rows are the batch axis: the layer computes on (packed_rows, heads, 1, D), which is mlx-lm's own contract for batched
+decoding (one rope offset per batch element). `update_and_fetch` stores the rows and returns them only as a handle.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Swaps linear-like leaves by class for ones that ask the dispatcher. Must not know policies or requests.
 
-The parameter tree, module paths, isinstance checks and weight loading stay as they are: only `__class__` changes, and the
-two private attributes bypass the module's own dictionary.
+The parameter tree, module paths, isinstance checks and weight loading stay as they are: only `__class__` changes,
+and the two private attributes bypass the module's own dictionary.
 """
 
 from __future__ import annotations

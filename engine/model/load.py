@@ -117,9 +117,7 @@ def _load_gguf_file(path: Path, source: str, dtype: str) -> LoadedModel:
 
 def _load_directory(path: Path, source: str, dtype: str) -> LoadedModel:
     if not (path / "config.json").is_file():
-        raise EngineError(
-            f"{path} holds no config.json; name a directory that mlx-lm can load, or a GGUF file"
-        )
+        raise EngineError(f"{path} holds no config.json; name a directory that mlx-lm can load, or a GGUF file")
     try:
         model, wrapper, config = mlx_lm_utils.load(str(path), return_config=True)
     except Exception as error:  # Many libraries stand behind this call; all of it is the user's file to us.
@@ -152,9 +150,7 @@ def _download(source: str) -> Path:
             "owner/name; check the name"
         )
     try:
-        return Path(
-            huggingface_hub.snapshot_download(source, allow_patterns=mlx_lm_utils.DEFAULT_ALLOW_PATTERNS)
-        )
+        return Path(huggingface_hub.snapshot_download(source, allow_patterns=mlx_lm_utils.DEFAULT_ALLOW_PATTERNS))
     except Exception as error:  # The client's errors come from three libraries, and differ by version.
         raise EngineError(
             f"no model at '{source}': there is no such file or directory, and the hub gave no repository "

@@ -1,7 +1,8 @@
 """The load-time check: a mixed packed step must give what the model's own plain forward gives.
 
-It catches layers that derive positions or state from something that packed rows do not carry; they would be wrong without a
-word. Source of the idea: a survey of 70 mlx-lm architectures, one of which fails only here. Must not know requests.
+It catches layers that derive positions or state from something that packed rows do not carry; they would be wrong
+without a word. Source of the idea: a survey of 70 mlx-lm architectures, one of which fails only here. Must not know
+requests.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ def check_packed_against_plain(packed: PackedModel, dtype: str, vocabulary_size:
     passes = difference <= RELATIVE_TOLERANCE if dtype == "float32" else same_choice
     if not passes or not np.isfinite(difference):
         raise UnsupportedModelError(
-            f"{type(packed.model).__module__}: a packed step differs from the model's plain forward by {difference:.1e} of "
+            f"{type(packed.model).__module__}: a packed step differs from the model's plain forward "
+            f"by {difference:.1e} of "
             "its largest logit, so this architecture cannot be run on packed rows; use another model."
         )
     return SelfCheck(difference, plain.tobytes() == mixed.tobytes())
@@ -86,9 +88,7 @@ def _plain_logits(packed: PackedModel, prompt: tuple[int, ...]) -> npt.NDArray[n
     return np.array(logits.astype(mx.float32))
 
 
-def _packed_logits(
-    packed: PackedModel, chunked: tuple[int, ...], other: tuple[int, ...]
-) -> npt.NDArray[np.float32]:
+def _packed_logits(packed: PackedModel, chunked: tuple[int, ...], other: tuple[int, ...]) -> npt.NDArray[np.float32]:
     store = ContiguousStore()
     for name, prompt in (("chunked", chunked), ("other", other)):
         store.admit(name, prompt)

@@ -52,9 +52,7 @@ class Tokenizer(Protocol):
         """
         ...
 
-    def apply_chat_template(
-        self, messages: Sequence[Message], add_generation_prompt: bool = True
-    ) -> list[int]:
+    def apply_chat_template(self, messages: Sequence[Message], add_generation_prompt: bool = True) -> list[int]:
         """Ids of a conversation in the model's own format. Raises EngineError when the model has none."""
         ...
 
@@ -96,9 +94,7 @@ class ChatTemplate:
         try:
             self._template = environment.from_string(source)
         except jinja2.TemplateError as error:
-            raise EngineError(
-                f"the model's chat template does not compile: {error}; use plain prompts"
-            ) from error
+            raise EngineError(f"the model's chat template does not compile: {error}; use plain prompts") from error
 
     def render(self, messages: Sequence[Message], add_generation_prompt: bool) -> str:
         """The conversation as text. Raises EngineError when the template refuses it or fails."""
@@ -163,9 +159,7 @@ class TableTokenizer:
         piece = self._backend.id_to_token(_checked_id(token_id))
         return b"" if piece is None else self._piece_bytes(piece)
 
-    def apply_chat_template(
-        self, messages: Sequence[Message], add_generation_prompt: bool = True
-    ) -> list[int]:
+    def apply_chat_template(self, messages: Sequence[Message], add_generation_prompt: bool = True) -> list[int]:
         """See Tokenizer."""
         if self._chat_template is None:
             raise EngineError("this model has no chat template; use plain prompts")
@@ -203,9 +197,7 @@ class HubTokenizer:
 
     def decode(self, ids: Sequence[int]) -> str:
         """See Tokenizer."""
-        return str(
-            self._wrapper.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
-        )
+        return str(self._wrapper.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
     def token_bytes(self, token_id: int) -> bytes:
         """See Tokenizer."""
@@ -216,9 +208,7 @@ class HubTokenizer:
         piece = self._wrapper.convert_ids_to_tokens(token_id)
         return b"" if piece is None else self._piece_bytes(piece)
 
-    def apply_chat_template(
-        self, messages: Sequence[Message], add_generation_prompt: bool = True
-    ) -> list[int]:
+    def apply_chat_template(self, messages: Sequence[Message], add_generation_prompt: bool = True) -> list[int]:
         """See Tokenizer."""
         if not self._wrapper.has_chat_template:
             raise EngineError("this model has no chat template; use plain prompts")

@@ -19,7 +19,8 @@ def reason_it_can_never_run(state: RequestState, settings: EngineSettings) -> st
     wanted = len(request.prompt) + request.max_tokens
     if wanted > settings.max_model_length:
         return (
-            f"request {request.id!r} needs {len(request.prompt)} prompt + {request.max_tokens} output = {wanted} tokens, "
+            f"request {request.id!r} needs {len(request.prompt)} prompt + {request.max_tokens} output "
+            f"= {wanted} tokens, "
             f"more than max_model_length {settings.max_model_length}"
         )
     if not settings.chunked_prefill and len(request.prompt) > settings.token_budget:

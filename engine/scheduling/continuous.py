@@ -46,53 +46,69 @@ class ContinuousScheduler:
     def plan(self, step: int) -> StepPlan | None:
         """Rows for this step, None when nothing can run."""
         plan = StepPlan()
-        budget = self.settings.token_budget
-        for state in [s for s in self.running if s.is_decoding]:
-            budget -= self._schedule_decode(plan, state, budget)
-        for state in self._in_order([s for s in self.running if not s.is_decoding]):
-            budget -= self._schedule_prefill(plan, state, budget)
-        if not any(event.kind == "preempted" for event in plan.lifecycle):
+        plan.scheduled, budget = self._rows_of_running()
+        while not self.store.can_grow({item.state.id: item.end_position(bonus=True) for item in plan.scheduled}):
+            self._preempt(plan, preemption_victim(self.running, self.settings.scheduling))
+            plan.scheduled, budget = self._rows_of_running()
+        # Whoever is preempted is so before anything grows: a playback that does the same finds the same blocks.
+        for item in plan.scheduled:
+            self.store.grow(item.state.id, item.end_position(bonus=True))
+        if not plan.lifecycle:
             self._admit(plan, budget)
         for item in plan.scheduled:
             item.state.last_scheduled_step = step
         return plan if plan.scheduled or plan.lifecycle else None
 
+    def make_room_for_proposals(self, plan: StepPlan) -> None:
+        """Grow K/V for drafted proposals; what does not fit is not proposed (nobody is preempted for a guess)."""
+        bonus = self.settings.speculation.bonus
+        for item in plan.scheduled:
+            while item.proposal.tokens and not self.store.grow(item.state.id, item.end_position(bonus)):
+                item.proposal = item.proposal.first(len(item.proposal.tokens) - 1)
+
+    def _rows_of_running(self) -> tuple[list[ScheduledRows], int]:
+        """Rows that running requests should get, decodes first, and the budget that is left."""
+        budget = self.settings.token_budget
+        scheduled: list[ScheduledRows] = []
+        for state in [s for s in self.running if s.is_decoding]:
+            if budget < 1:
+                break
+            proposal = self._most_proposals(state, budget)
+            scheduled.append(ScheduledRows(state, 1, proposal))
+            budget -= self._cost_of_decode(proposal)
+        for state in self._in_order([s for s in self.running if not s.is_decoding]):
+            rows = self._prefill_rows(state, budget)
+            if rows > 0:
+                scheduled.append(ScheduledRows(state, rows))
+                budget -= rows
+        return scheduled, budget
+
     def _in_order(self, states: Sequence[RequestState]) -> list[RequestState]:
         return ordered(states, self.settings.scheduling, lambda s: self.store.cached_prefix_length(s.tokens))
 
-    def _schedule_decode(self, plan: StepPlan, state: RequestState, budget: int) -> int:
-        if budget < 1 or state.phase is not Phase.RUNNING:
-            return 0
-        proposal = self._proposal_room(state)
-        if self.settings.budget_unit is BudgetUnit.ROWS:
-            proposal = min(proposal, budget - 1)
-        if not self._make_room(plan, state, state.known_tokens + proposal):
-            return 0
-        plan.scheduled.append(ScheduledRows(state, 1, proposal))
-        return 1 if self.settings.budget_unit is BudgetUnit.WORK else 1 + proposal
-
-    def _proposal_room(self, state: RequestState) -> int:
+    def _most_proposals(self, state: RequestState, budget: int) -> int:
+        """Proposals that a decode may get: never more tokens than may still come, never more rows than `budget`."""
         speculation = self.settings.speculation
         if speculation.drafter is DrafterKind.NONE:
             return 0
-        # With the bonus token K proposals can commit K + 1 tokens; never more than may still be produced.
-        room = state.remaining_output - (1 if speculation.bonus else 0)
-        return max(0, min(speculation.tokens, room))
+        # With the bonus token K proposals take K + 1 rows and can commit K + 1 tokens, else K and K.
+        extra = 1 if speculation.bonus else 0
+        most = min(speculation.tokens, state.remaining_output - extra)
+        if self.settings.budget_unit is BudgetUnit.ROWS:
+            most = min(most, budget - extra)
+        return max(0, most)
 
-    def _schedule_prefill(self, plan: StepPlan, state: RequestState, budget: int) -> int:
-        rows = self._prefill_rows(state, budget)
-        if rows < 1 or state.phase is not Phase.RUNNING:
-            return 0
-        if not self._make_room(plan, state, state.computed_tokens + rows):
-            return 0
-        plan.scheduled.append(ScheduledRows(state, rows))
-        return rows
+    def _cost_of_decode(self, proposals: int) -> int:
+        if self.settings.budget_unit is BudgetUnit.WORK:
+            return 1
+        return max(1, proposals + (1 if self.settings.speculation.bonus else 0))
 
     def _prefill_rows(self, state: RequestState, budget: int) -> int:
         settings = self.settings
         rows = state.uncomputed_tokens
-        if not settings.chunked_prefill:
+        if not settings.chunked_prefill and rows <= settings.token_budget:
             return rows if rows <= budget else 0
+        # Without chunking only a recompute comes here: prompt and output together may outgrow the budget.
         if settings.align_prefill_to_blocks:
             # Stop where a prefix hit would start, so that the rest has the same row count cold and warm.
             edge = (state.known_tokens - 1) // settings.block_size * settings.block_size
@@ -102,17 +118,7 @@ class ContinuousScheduler:
             rows = min(rows, settings.long_prefill_threshold)
         return min(rows, budget)
 
-    def _make_room(self, plan: StepPlan, state: RequestState, length: int) -> bool:
-        """Grow a running request's K/V, preempting others (or itself) where memory is short."""
-        while not self.store.grow(state.id, length):
-            victim = preemption_victim(self.running, self.settings.scheduling)
-            self._preempt(plan, victim)
-            if victim is state:
-                return False
-        return True
-
     def _preempt(self, plan: StepPlan, victim: RequestState) -> None:
-        plan.scheduled = [item for item in plan.scheduled if item.state is not victim]
         plan.lifecycle.append(
             LifecycleEvent("preempted", victim.id, victim.computed_tokens, "KV blocks ran out; will recompute")
         )
@@ -137,13 +143,13 @@ class ContinuousScheduler:
 
     def _start(self, plan: StepPlan, state: RequestState, budget: int) -> int:
         """Open a waiting request; returns the rows it takes, 0 when it does not fit now."""
-        admission = self.store.admit(state.id, state.tokens)
-        state.computed_tokens = admission.cached_tokens
+        state.computed_tokens = self.store.cached_prefix_length(state.tokens)
         rows = self._prefill_rows(state, budget)
-        if rows < 1 or not self.store.grow(state.id, state.computed_tokens + rows):
-            self.store.release(state.id)
+        if rows < 1 or not self.store.can_admit(state.tokens, state.computed_tokens + rows):
             state.computed_tokens = 0
             return 0
+        admission = self.store.admit(state.id, state.tokens)
+        self.store.grow(state.id, state.computed_tokens + rows)
         self.waiting.remove(state)
         self.running.append(state)
         state.phase = Phase.RUNNING

@@ -39,9 +39,10 @@ class PinnedStep:
 class PinnedScheduler:
     """Plays `steps` back. Decides nothing: where the run cannot be followed it says so and stops."""
 
-    def __init__(self, steps: Sequence[PinnedStep], store: KVStore) -> None:
+    def __init__(self, steps: Sequence[PinnedStep], store: KVStore, bonus: bool = True) -> None:
         self.steps = steps
         self.store = store
+        self.bonus = bonus
         self.waiting: list[RequestState] = []
         self.running: list[RequestState] = []
 
@@ -67,8 +68,8 @@ class PinnedScheduler:
             PlaybackError: a request is not where the earlier run had it; names step, request and positions.
         """
         if step >= len(self.steps):
-            self.waiting.clear()
-            self.running.clear()
+            for state in [*self.running, *self.waiting]:
+                self.remove(state)
             return None
         plan = StepPlan()
         pinned = self.steps[step]
@@ -81,6 +82,16 @@ class PinnedScheduler:
         for rows in pinned.rows:
             self._schedule(plan, rows, _find(known, rows.request_id, step), step)
         return plan
+
+    def make_room_for_proposals(self, plan: StepPlan) -> None:
+        """Grow K/V for the pinned proposals, in the order in which the earlier run did.
+
+        Raises:
+            PlaybackError: they do not fit; names the request.
+        """
+        for item in plan.scheduled:
+            if item.proposal.tokens and not self.store.grow(item.state.id, item.end_position(self.bonus)):
+                raise no_block_is_free(item.state.last_scheduled_step, item.state.id)
 
     def _preempt(self, plan: StepPlan, state: RequestState) -> None:
         if state not in self.running:
@@ -106,10 +117,9 @@ class PinnedScheduler:
                 f"step {step}: request {state.id!r} knows {state.known_tokens} tokens, the pinned schedule feeds "
                 f"positions up to {rows.first_position + rows.rows}; the runs have parted before."
             )
-        if not self.store.grow(state.id, rows.first_position + rows.rows + len(rows.proposal)):
-            raise PlaybackError(
-                f"step {step}: no KV block is free for request {state.id!r}; use the run's own kv_blocks."
-            )
+        if not self.store.grow(state.id, rows.first_position + rows.rows):
+            raise no_block_is_free(step, state.id)
+        state.last_scheduled_step = step
         plan.scheduled.append(ScheduledRows(state, rows.rows, len(rows.proposal), Proposal(rows.proposal)))
 
     def _admit(self, plan: StepPlan, rows: PinnedRows, state: RequestState, step: int) -> None:
@@ -128,6 +138,11 @@ class PinnedScheduler:
         plan.lifecycle.append(
             LifecycleEvent("admitted", state.id, admission.cached_tokens, f"{admission.cached_tokens} cached tokens")
         )
+
+
+def no_block_is_free(step: int, request_id: str) -> PlaybackError:
+    """The error of a pool that is smaller than the earlier run's."""
+    return PlaybackError(f"step {step}: no KV block is free for request {request_id!r}; use the run's own kv_blocks.")
 
 
 def _find(known: Mapping[str, RequestState], request_id: str, step: int) -> RequestState:

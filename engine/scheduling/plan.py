@@ -20,6 +20,10 @@ class ScheduledRows:
     max_proposal: int = 0
     proposal: Proposal = field(default_factory=Proposal)
 
+    def end_position(self, bonus: bool) -> int:
+        """One past the last position that gets K/V, fed proposals included."""
+        return self.state.computed_tokens + self.rows + len(fed_proposals(self.proposal, bonus))
+
 
 @dataclass(slots=True)
 class StepPlan:
@@ -41,6 +45,11 @@ class StepPlan:
         return Batch(step, tuple(segments))
 
 
+def fed_proposals(proposal: Proposal, bonus: bool) -> tuple[int, ...]:
+    """Proposals that become rows: all with the bonus token, else all but the last, whose row would decide the bonus."""
+    return proposal.tokens if bonus else proposal.tokens[:-1]
+
+
 class Scheduler(Protocol):
     """Plans steps, and owns who is running and who waits."""
 
@@ -59,14 +68,18 @@ class Scheduler(Protocol):
         """Rows for `step`, None when nothing can run; admits and preempts on the way."""
         ...
 
+    def make_room_for_proposals(self, plan: StepPlan) -> None:
+        """Grow K/V for the proposals that have been drafted for `plan`."""
+        ...
+
 
 def _segment(item: ScheduledRows, first_row: int, bonus: bool, cached_tokens: int) -> Segment:
     state = item.state
     first = state.computed_tokens
-    fed_proposals = item.proposal.tokens if bonus else item.proposal.tokens[:-1]
-    tokens = state.slice_tokens(first, first + item.rows) + fed_proposals
+    proposed = fed_proposals(item.proposal, bonus)
+    tokens = state.slice_tokens(first, first + item.rows) + proposed
     reaches_end = first + item.rows == state.known_tokens
-    wanted = 1 + len(fed_proposals) if reaches_end else 0
+    wanted = 1 + len(proposed) if reaches_end else 0
     return Segment(
         request_id=state.id,
         kind=_kind(item),
@@ -75,7 +88,7 @@ def _segment(item: ScheduledRows, first_row: int, bonus: bool, cached_tokens: in
         first_row=first_row,
         wanted_logits=wanted,
         cached_tokens=cached_tokens,
-        proposed_tokens=len(fed_proposals),
+        proposed_tokens=len(proposed),
     )
 
 
