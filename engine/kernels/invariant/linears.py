@@ -56,7 +56,7 @@ def _stored_type(array: Array, what: str) -> int:
         return STORED_TYPES[array.dtype.name]
     except KeyError:
         raise EngineError(
-            f"The invariant linear cannot read {what} of type {array.dtype}; "
+            f"The invariant linear cannot read {what} of type {array.dtype};"
             " give float32, float16, or bfloat16 as uint16."
         ) from None
 
