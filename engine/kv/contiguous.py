@@ -6,7 +6,7 @@ paged one read the same rows in the same layout, so a difference between them is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -70,6 +70,15 @@ class ContiguousStore:
             return False
         request.room += missing
         return True
+
+    def can_grow(self, lengths: Mapping[str, int]) -> bool:
+        """True when all of these requests could grow to their lengths together; changes nothing."""
+        missing = sum(max(0, length - self._open(name).room) for name, length in lengths.items())
+        return self._token_capacity is None or self._room_of_all() + missing <= self._token_capacity
+
+    def can_admit(self, tokens: Sequence[int], length: int) -> bool:  # noqa: ARG002 (nothing is cached)
+        """True when a request of `length` rows would fit now; changes nothing."""
+        return self._token_capacity is None or self._room_of_all() + length <= self._token_capacity
 
     def begin_step(self, batch: Batch) -> None:
         """Check that every segment continues its request and has room."""

@@ -6,7 +6,7 @@ kernels: it answers what fits and what is cached, who waits for it is the schedu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,6 +67,16 @@ class PagedStore:
         when that many cannot be had.
         """
         return self._tables.grow(request_id, length)
+
+    def can_grow(self, lengths: Mapping[str, int]) -> bool:
+        """True when all of these requests could grow to their lengths together; changes nothing."""
+        return sum(self.missing_blocks(name, length) for name, length in lengths.items()) <= self.free_blocks
+
+    def can_admit(self, tokens: Sequence[int], length: int) -> bool:
+        """True when `admit(..., tokens)` and then `grow` to `length` would succeed now; changes nothing."""
+        shared = self._tables.cached_prefix(tokens)
+        unowned = sum(1 for block in shared if self._tables.allocator.owners(block) == 0)
+        return self.blocks_for(length) - len(shared) <= self.free_blocks - unowned
 
     def truncate(self, request_id: str, length: int) -> None:
         """Drop rows at positions >= `length`, and the blocks (grown ones too) behind the last row that stays.

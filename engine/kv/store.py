@@ -5,7 +5,7 @@ Implementations: `paged` (the product) and `contiguous` (the control).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -46,6 +46,14 @@ class KVStore(Protocol):
 
     def grow(self, request_id: str, length: int) -> bool:
         """Make room for positions below `length`; False (and nothing changed) when memory is short."""
+        ...
+
+    def can_grow(self, lengths: Mapping[str, int]) -> bool:
+        """True when all of these requests could `grow` to their lengths together; changes nothing."""
+        ...
+
+    def can_admit(self, tokens: Sequence[int], length: int) -> bool:
+        """True when `admit(..., tokens)` and then `grow` to `length` would succeed now; changes nothing."""
         ...
 
     def begin_step(self, batch: Batch) -> None:

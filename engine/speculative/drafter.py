@@ -42,6 +42,11 @@ class Proposal:
     tokens: tuple[int, ...] = ()
     probabilities: npt.NDArray[np.float64] | None = None
 
+    def first(self, count: int) -> Proposal:
+        """The first `count` proposals."""
+        kept = None if self.probabilities is None else self.probabilities[:count]
+        return Proposal(self.tokens[:count], kept)
+
 
 class Drafter(Protocol):
     """Proposes tokens. A step calls `propose` for all requests, then `committed` for each of them."""
