@@ -102,10 +102,13 @@ class Recorder:
         self._columns.append_step(event)
 
     def request_finished(self, completion: Completion, step: int) -> None:
-        """Note how a request ended."""
+        """Note how a request ended; one that was never submitted is no part of the run."""
+        request = self._requests.get(completion.request_id)
+        if request is None:
+            return
         self._open_writer().append_row(
             "completions",
-            request=self._requests[completion.request_id],
+            request=request,
             step=step,
             output_offset=self._interner.token_list(completion.tokens),
             output_count=len(completion.tokens),

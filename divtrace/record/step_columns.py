@@ -190,6 +190,8 @@ class StepColumns:
     def _append_lifecycle(self, event: StepEvent) -> None:
         step = event.batch.step
         for happening in event.lifecycle:
+            if happening.request_id not in self._requests:
+                continue
             self._writer.append_row(
                 "events",
                 step=step,

@@ -18,7 +18,7 @@ from divtrace.errors import EvidenceError, TraceError
 from divtrace.trace.guarded_file import DAMAGED, GuardedDataset, open_dataset, open_group
 from divtrace.trace.header import Header
 from divtrace.trace.layout import all_tables, column_dtype, column_width
-from divtrace.trace.references import SPANS, referred_table
+from divtrace.trace.references import SPANS, largest_row_number, referred_table
 from divtrace.trace.schema import FLUSHES, FOOTER, Column, Table
 from divtrace.trace.seals import last_sealed_lengths
 from divtrace.trace.source import OpenedFile, open_file, read_header
@@ -236,9 +236,9 @@ class Trace:
         if span is not None:
             target = span.target
             counts = self.column(table, span.count, start, start + len(rows)).astype(np.float64)
-            in_range = (rows.astype(np.float64) + counts <= self.length(target)).all()
+            in_range = bool((rows.astype(np.float64) + counts <= self.length(target)).all())
         elif target is not None:
-            in_range = rows.max() < self.length(target)
+            in_range = int(rows.max()) <= largest_row_number(table, column, self.length(target))
         else:
             return
         if not in_range:

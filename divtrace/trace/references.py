@@ -40,10 +40,15 @@ _ROW_NUMBERS = {
     "step": "steps",
     "writer_step": "steps",
 }
+_BETWEEN_STEPS = frozenset({"completions"})
+"""Tables whose `step` may also be the step after the last: what happened when no further step was planned."""
 
 
 def referred_table(column: Column) -> str | None:
     """The table whose row numbers this column holds, if it holds any."""
-    if column.name.endswith("_string"):
-        return "strings"
-    return _ROW_NUMBERS.get(column.name)
+    return "strings" if column.name.endswith("_string") else _ROW_NUMBERS.get(column.name)
+
+
+def largest_row_number(table: str, column: Column, target_rows: int) -> int:
+    """The largest number that may stand in a column which refers to a table of `target_rows` rows."""
+    return target_rows if table in _BETWEEN_STEPS and column.name == "step" else target_rows - 1

@@ -1,0 +1,1 @@
+"""The invariants of a trace, one file per kind. Each check yields findings and never raises for a wrong number."""

@@ -1,0 +1,96 @@
+"""Committed tokens must follow from the recorded logits. Must not know K/V or batches."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from divtrace.errors import TraceError
+from divtrace.trace.checks.finding import Finding, where_wrong
+from divtrace.trace.reader import Trace
+from divtrace.trace.schema import Level
+
+
+def check_choices(trace: Trace) -> Iterator[Finding]:
+    """Greedy requests draw no random numbers and take the largest processed logit, lowest id on a tie."""
+    greedy = _greedy_requests(trace)[trace.column("sampled", "request")]
+    drew = ~np.isnan(trace.column("sampled", "random_number"))
+    yield from where_wrong("sampled", greedy & drew, "drew a random number although its request is greedy")
+    if not trace.header.level.includes(Level.LOGITS):
+        return
+    values = trace.column("sampled", "processed_top_values")
+    chosen = trace.column("sampled", "chosen")
+    if values.shape[1]:
+        largest = trace.column("sampled", "processed_top_ids")[:, 0]
+        wrong = greedy & (chosen != largest) & ~np.isnan(values[:, 0])
+        yield from where_wrong(
+            "sampled", wrong, "chose another token than the largest logit, and its request is greedy"
+        )
+        wrong = (chosen == largest) & _differ(trace.column("sampled", "chosen_logit"), values[:, 0])
+        yield from where_wrong("sampled", wrong, "chosen_logit is not the logit of the chosen token")
+    for ids, logits in (("top_ids", "top_values"), ("processed_top_ids", "processed_top_values")):
+        yield from _check_order(trace, ids, logits)
+
+
+def check_outputs(trace: Trace) -> Iterator[Finding]:
+    """What a request is said to have returned is what was committed for it, position by position."""
+    names = trace.request_ids()
+    requests = trace.column("completions", "request").tolist()
+    offsets = trace.column("completions", "output_offset").tolist()
+    counts = trace.column("completions", "output_count").tolist()
+    for request, offset, count in zip(requests, offsets, counts, strict=True):
+        place = f"request {names[request]!r}"
+        try:
+            committed = trace.output(request)
+        except TraceError:
+            yield Finding(place, "its committed positions have gaps or repeat")
+            continue
+        if committed.tolist() != trace.token_list(offset, count).tolist():
+            yield Finding(place, "the tokens it returned are not the ones that were committed")
+
+
+def check_drafts(trace: Trace) -> Iterator[Finding]:
+    """The proposals that count as accepted are the tokens that were committed in their places."""
+    names = trace.request_ids()
+    columns = ("step", "request", "first_position", "proposed_offset", "proposed_count", "accepted_tokens")
+    for step, request, first, offset, count, accepted in zip(
+        *(trace.column("drafts", name).tolist() for name in columns), strict=True
+    ):
+        place = f"step {step}, request {names[request]!r}"
+        if accepted > count:
+            yield Finding(place, f"accepted {accepted} of {count} draft tokens")
+            continue
+        start = first - len(trace.prompt(request))
+        committed = trace.output(request)[max(start, 0) : max(start, 0) + accepted]
+        if committed.tolist() != trace.token_list(offset, accepted).tolist():
+            yield Finding(place, "the draft tokens that it accepted are not the ones that were committed")
+
+
+def _greedy_requests(trace: Trace) -> npt.NDArray[np.bool_]:
+    settings = [trace.string(index) for index in trace.column("requests", "settings_string")]
+    return np.array([_is_greedy(text) for text in settings], np.bool_)
+
+
+def _is_greedy(settings: str) -> bool:
+    try:
+        return bool(json.loads(settings)["sampling"]["temperature"] == 0)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return False
+
+
+def _check_order(trace: Trace, ids: str, logits: str) -> Iterator[Finding]:
+    values = trace.column("sampled", logits)
+    numbers = trace.column("sampled", ids)
+    yield from where_wrong("sampled", (numbers >= trace.header.vocabulary_size).any(axis=1), f"{ids}: no such token")
+    falls = values[:, :-1] > values[:, 1:]
+    ties = (values[:, :-1] == values[:, 1:]) & (numbers[:, :-1] < numbers[:, 1:])
+    unknown = np.isnan(values[:, :-1]) | np.isnan(values[:, 1:])
+    wrong: npt.NDArray[np.bool_] = np.any(~(falls | ties | unknown), axis=1)
+    yield from where_wrong("sampled", wrong, f"{logits} are not in order, largest first and lowest id first on a tie")
+
+
+def _differ(left: npt.NDArray[np.float32], right: npt.NDArray[np.float32]) -> npt.NDArray[np.bool_]:
+    return (left != right) & ~(np.isnan(left) & np.isnan(right))
