@@ -1,0 +1,166 @@
+"""What `divtrace show` prints and answers, on small traces written by the real recorder."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console, RenderableType
+
+from divtrace.errors import DivtraceError
+from divtrace.show import (
+    requests_json,
+    run_json,
+    show_requests,
+    show_run,
+    show_step,
+    show_steps,
+    show_timeline,
+    step_json,
+    steps_json,
+    timeline_json,
+)
+from divtrace.trace.reader import Trace, open_trace
+from divtrace.trace.schema import Level
+from engine.batch import SegmentKind
+from engine.observer import LifecycleEvent
+from tests.divtrace.trace.builders import TraceBuilder, example_run, segment
+
+
+@pytest.fixture
+def example(tmp_path: Path) -> Trace:
+    return open_trace(example_run().write(tmp_path / "example.h5"))
+
+
+def printed(renderable: RenderableType, width: int = 80) -> str:
+    """What a pipe of `width` columns gets."""
+    stream = io.StringIO()
+    Console(file=stream, width=width, highlight=False).print(renderable)
+    return stream.getvalue()
+
+
+def test_every_view_fits_into_80_columns_and_is_plain_text(example: Trace) -> None:
+    views = [show_run(example), show_requests(example), show_steps(example), show_timeline(example, 80)]
+    views += [show_step(example, step) for step in range(example.step_count)]
+    for view in views:
+        text = printed(view)
+        assert "\x1b" not in text
+        assert max(map(len, text.splitlines())) <= 80
+
+
+def test_a_step_shows_its_batch_its_paths_by_site_class_and_what_it_decided(example: Trace) -> None:
+    answer = step_json(example, 1)
+    assert [(s["request"], s["kind"], s["rows"]) for s in answer["segments"]] == [
+        ("anchor", "decode", 1),
+        ("follower", "prefill", 1),
+    ]
+    groups = {(g["site_class"], g["path"], g["rows"], g["sites"]) for g in answer["paths"]}
+    assert groups == {("mlp", "gemm", 2, 2), ("attention", "segment", 2, 2), ("head", "gemm", 2, 1)}
+    assert [(d["request"], d["token"], d["is_committed"]) for d in answer["decisions"]] == [("anchor", 10, True)]
+    assert answer["events"][0]["detail"] == "prefix of 2 tokens"
+    text = printed(show_step(example, 1))
+    assert "follower" in text
+    assert "prefix of 2 tokens" in text
+
+
+def test_a_step_shows_draft_forwards_apart_and_rejected_tokens_as_such(example: Trace) -> None:
+    answer = step_json(example, 2)
+    assert [(f["packed_rows"], f["paths"][0]["model"]) for f in answer["draft_forwards"]] == [(1, "draft")]
+    assert [d["is_committed"] for d in answer["decisions"]] == [True, True, False, True]
+    assert "rejected" in printed(show_step(example, 2))
+
+
+def test_a_step_that_does_not_exist_is_one_sentence_with_the_steps_that_do(example: Trace) -> None:
+    for step in (-1, 4):
+        with pytest.raises(DivtraceError, match="it holds steps 0 to 3"):
+            show_step(example, step)
+
+
+def test_requests_count_their_tokens_and_name_their_steps(example: Trace) -> None:
+    anchor, follower = requests_json(example)["requests"]
+    assert (anchor["prompt_tokens"], anchor["output_tokens"], anchor["ended"]) == (3, 4, "length")
+    assert (follower["first_step"], follower["first_token_step"], follower["ended_step"]) == (1, 2, 3)
+    assert (follower["cached_tokens"], anchor["proposed_tokens"], anchor["accepted_tokens"]) == (2, 2, 1)
+
+
+def test_a_request_that_is_not_done_is_called_unfinished(tmp_path: Path) -> None:
+    run = TraceBuilder()
+    run.request("late", (1, 2))
+    with open_trace(run.write(tmp_path / "late.h5")) as trace:
+        late = requests_json(trace)["requests"][0]
+        assert (late["ended"], late["first_step"], late["ended_step"]) == ("unfinished", None, None)
+        assert "no step yet" in printed(show_timeline(trace, 300), 300)
+        assert "late" in printed(show_run(trace))
+
+
+def test_consecutive_alike_steps_are_one_line_and_a_change_of_the_batch_starts_another(tmp_path: Path) -> None:
+    with open_trace(long_run(tmp_path, steps=9, visitor_at=5)) as trace:
+        groups = [(g["first"], g["last"], g["packed_rows"]) for g in steps_json(trace)["steps"]]
+        assert groups == [(0, 0, 2), (1, 4, 1), (5, 5, 2), (6, 9, 1)]
+        assert "1-4" in printed(show_steps(trace))
+        assert "more steps" in printed(show_steps(trace, limit=2))
+
+
+def test_the_timeline_never_hides_a_prefill_when_many_steps_share_a_column(tmp_path: Path) -> None:
+    with open_trace(long_run(tmp_path, steps=99, visitor_at=50)) as trace:
+        answer = timeline_json(trace, columns=10)
+        assert len(answer["column_steps"]) == 10
+        visitor = next(row for row in answer["requests"] if row["request"] == "visitor")
+        assert visitor["cells"] == ["", "", "", "", "", "prefill", "", "", "", ""]
+        assert answer["packed_rows"][5] == 2
+        assert max(len(line) for line in printed(show_timeline(trace, 40), width=40).splitlines()) <= 40
+
+
+def test_the_timeline_gives_two_paths_two_letters(tmp_path: Path) -> None:
+    with open_trace(long_run(tmp_path, steps=5, visitor_at=2)) as trace:
+        path_line = next(line for line in printed(show_timeline(trace, 80)).splitlines() if line.startswith("path"))
+        assert path_line.split()[1] == "mvmvvv"
+
+
+def test_names_and_texts_from_a_trace_cannot_move_the_cursor_or_be_markup(tmp_path: Path) -> None:
+    hostile = "[red]\x1b[2J\u202eevil\n[/]"
+    run = TraceBuilder(environment={"device": "\x1b]0;title\x07[blink]"})
+    run.request(hostile, (1, 2))
+    run.step(
+        segment(hostile, SegmentKind.PREFILL, 0, (1, 2), chosen=(3,)),
+        lifecycle=[LifecycleEvent("admitted", hostile, 0, hostile)],
+    )
+    run.finish(hostile, detail=hostile)
+    with open_trace(run.write(tmp_path / "hostile.h5")) as trace:
+        text = (
+            printed(show_run(trace), 200) + printed(show_step(trace, 0), 200) + printed(show_timeline(trace, 200), 200)
+        )
+    assert not {"\x1b", "\u202e", "\x07"} & set(text)
+    assert "[red]\\x1b[2J\\u202eevil\\n[/]" in text
+    assert "[blink]" in text
+
+
+def test_a_trace_without_logits_shows_no_gap(tmp_path: Path) -> None:
+    with open_trace(example_run().write(tmp_path / "tokens.h5", level=Level.TOKENS)) as trace:
+        assert {decision["gap"] for decision in step_json(trace, 0)["decisions"]} == {None}
+        assert "tokens" in printed(show_run(trace))
+
+
+def test_all_json_forms_are_json(example: Trace) -> None:
+    answers = [run_json(example), requests_json(example), steps_json(example), timeline_json(example)]
+    for answer in [*answers, step_json(example, 2)]:
+        assert json.loads(json.dumps(answer, allow_nan=False))["schema"].startswith("divtrace.show.")
+
+
+def long_run(folder: Path, steps: int, visitor_at: int) -> Path:
+    """One request that decodes for `steps` steps after its prefill; another joins for one step."""
+    run = TraceBuilder(layers=1)
+    run.request("resident", (1, 2), max_tokens=steps + 1)
+    run.request("visitor", (3,), max_tokens=1)
+    run.step(segment("resident", SegmentKind.PREFILL, 0, (1, 2), chosen=(4,)), path="gemm")
+    for step in range(1, steps + 1):
+        resident = segment("resident", SegmentKind.DECODE, step + 1, (4,), chosen=(4,))
+        if step == visitor_at:
+            run.step(resident, segment("visitor", SegmentKind.PREFILL, 0, (3,), chosen=(5,)), path="gemm")
+            run.finish("visitor")
+        else:
+            run.step(resident)
+    run.finish("resident")
+    return run.write(folder / "long.h5")
