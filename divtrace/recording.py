@@ -92,6 +92,18 @@ def choose_arms(spec: WorkloadSpec, asked_for: Sequence[tuple[str, Mapping[str, 
     return [Arm(name, spec.arm_settings(name, changes, where)) for name, changes in chosen]
 
 
+def refuse_to_overwrite(arms: Sequence[Arm], folder: Path, options: RecordOptions) -> None:
+    """Check all arms before the first one runs.
+
+    Raises:
+        DivtraceError: a trace exists and overwriting was not asked for.
+    """
+    for arm in arms:
+        path = folder / f"{arm.name}.h5"
+        if path.exists() and not options.overwrite:
+            raise DivtraceError(f"{path}: the file exists; choose another folder with -o, or overwrite it with --force.")
+
+
 def record_arm(
     loaded: LoadedModel,
     spec: WorkloadSpec,

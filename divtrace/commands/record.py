@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from divtrace.commands.options import parse_arm, step_progress
-from divtrace.recording import RecordOptions, choose_arms, load_workload_model, record_arm
+from divtrace.recording import RecordOptions, choose_arms, load_workload_model, record_arm, refuse_to_overwrite
 from divtrace.trace.schema import Level
 from engine.workload import read_workload
 
@@ -36,6 +36,7 @@ def command(
     chosen = choose_arms(spec, [parse_arm(arm) for arm in arms], str(workload))
     folder.mkdir(parents=True, exist_ok=True)
     options = RecordOptions(Level(level), top_k, force)
+    refuse_to_overwrite(chosen, folder, options)
     loaded = load_workload_model(spec, workload.parent)
     for arm in chosen:
         with step_progress(f"arm {arm.name}") as advance:

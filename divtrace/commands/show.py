@@ -1,0 +1,98 @@
+"""`divtrace show`: look into one trace."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import click
+
+from divtrace.commands.options import print_json, stdout_console
+from divtrace.show import (
+    requests_json,
+    run_json,
+    show_requests,
+    show_run,
+    show_step,
+    show_steps,
+    show_timeline,
+    step_json,
+    steps_json,
+    timeline_json,
+)
+from divtrace.trace.reader import Trace, open_trace
+
+SHOWN_REQUESTS = 40
+FOLLOW_SECONDS = 1.0
+
+
+@click.command("show")
+@click.argument("trace", type=click.Path(path_type=Path))
+@click.option("--step", type=click.IntRange(0), default=None, help="One step: its batch, paths and decisions.")
+@click.option("--requests", "only_requests", is_flag=True, help="Requests only, all of them.")
+@click.option("--steps", "only_steps", is_flag=True, help="Steps only, all of them.")
+@click.option("--follow", is_flag=True, help="Keep reading a run that is still going on.")
+@click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")
+def command(
+    trace: Path, step: int | None, only_requests: bool, only_steps: bool, follow: bool, as_json: bool
+) -> None:
+    """Show a run: its settings, requests, timeline and steps.
+
+    \b
+    divtrace show runs/batched.h5
+    divtrace show runs/batched.h5 --step 1
+    divtrace show runs/batched.h5 --follow
+    """
+    with open_trace(trace) as opened:
+        if follow:
+            _follow(opened)
+        elif as_json:
+            print_json(_document(opened, step, only_requests, only_steps))
+        else:
+            _print(opened, step, only_requests, only_steps)
+
+
+def _print(trace: Trace, step: int | None, only_requests: bool, only_steps: bool) -> None:
+    console = stdout_console()
+    if step is not None:
+        console.print(show_step(trace, step))
+    elif only_requests:
+        console.print(show_requests(trace))
+    elif only_steps:
+        console.print(show_steps(trace))
+    else:
+        console.print(show_run(trace))
+        console.print("")
+        console.print(show_timeline(trace, console.width, SHOWN_REQUESTS))
+
+
+def _document(trace: Trace, step: int | None, only_requests: bool, only_steps: bool) -> dict[str, object]:
+    if step is not None:
+        return step_json(trace, step)
+    if only_requests:
+        return requests_json(trace)
+    if only_steps:
+        return steps_json(trace)
+    return {
+        "schema": "divtrace.show/1",
+        "run": run_json(trace),
+        "requests": requests_json(trace),
+        "timeline": timeline_json(trace),
+        "steps": steps_json(trace),
+    }
+
+
+def _follow(trace: Trace) -> None:
+    """Print groups of steps as they are flushed, until the run ends (or the reader presses Ctrl-C)."""
+    console = stdout_console()
+    console.print(show_run(trace))
+    shown = 0
+    while True:
+        if trace.step_count > shown:
+            console.print(show_steps(trace, first=shown))
+            shown = trace.step_count
+        if trace.clean_end or trace.interrupted:
+            console.print(trace.ending())
+            return
+        time.sleep(FOLLOW_SECONDS)
+        trace.refresh()
