@@ -97,6 +97,16 @@ class TraceIndex:
         return self.trace.column("rows", "digest").astype(np.uint64, copy=False)
 
     @cached_property
+    def logits_hashes(self) -> npt.NDArray[np.uint64]:
+        """Hash of the raw logits of each record of `sampled`; only where the trace holds level logits."""
+        return self.trace.column("sampled", "logits_hash").astype(np.uint64, copy=False)
+
+    @cached_property
+    def gaps(self) -> npt.NDArray[np.float32]:
+        """Gap of each record of `sampled`; only where the trace holds level logits."""
+        return self.trace.column("sampled", "gap").astype(np.float32, copy=False)
+
+    @cached_property
     def step_row_offsets(self) -> Integers:
         """First record of `rows` of each step."""
         return self.column("steps", "row_offset")

@@ -45,7 +45,7 @@ def decision_logits(index: TraceIndex, record: int) -> DecisionLogits:
     ids = index.gather("sampled", "processed_top_ids", where)[0].tolist()
     values = index.gather("sampled", "processed_top_values", where)[0].tolist()
     top = tuple(TopLogit(token_of(index, token), value) for token, value in zip(ids, values, strict=True))
-    gap = float(index.trace.column("sampled", "gap", record, record + 1)[0])
+    gap = float(index.gaps[record])
     by_token = dict(zip(ids, values, strict=True))
     chosen = int(index.trace.column("sampled", "chosen", record, record + 1)[0])
     by_token.setdefault(chosen, float(index.trace.column("sampled", "chosen_logit", record, record + 1)[0]))
@@ -109,9 +109,8 @@ def _judge(margin_a: float, margin_b: float, moved: float, at_random: bool) -> t
 
 def first_logits_difference(runs: RunPair, decided: DecisionPairs) -> tuple[LogitsDifference | None, Integers]:
     """The first decision whose raw logits differ, and the places in `decided` of all that do."""
-    hash_a = runs.a.gather("sampled", "logits_hash", decided.records_a)
-    hash_b = runs.b.gather("sampled", "logits_hash", decided.records_b)
-    places = np.flatnonzero(hash_a != hash_b).astype(np.int64)
+    different = runs.a.logits_hashes[decided.records_a] != runs.b.logits_hashes[decided.records_b]
+    places = np.flatnonzero(different).astype(np.int64)
     if places.size == 0:
         return None, places
     first = int(places[0])
@@ -142,7 +141,6 @@ def gap_bins(index: TraceIndex, records: Integers) -> tuple[GapBin, ...]:
     """How many decisions were near ties: exact, within 0.001, 0.01, 0.1, 1, and the rest. Not-a-number
     counts as rest.
     """
-    gaps = index.gather("sampled", "gap", records).astype(np.float64)
-    bins = np.searchsorted(np.array(GAP_LIMITS), gaps)
+    bins = np.searchsorted(np.array(GAP_LIMITS), index.gaps[records].astype(np.float64))
     counts = np.bincount(bins, minlength=len(GAP_LIMITS) + 1)
     return tuple(GapBin(limit, int(count)) for limit, count in zip((*GAP_LIMITS, None), counts, strict=True))

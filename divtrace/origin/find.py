@@ -180,9 +180,7 @@ def _hashes_differ(runs: RunPair, decision: Decision) -> bool | None:
     """Whether the decision's raw logits differ; None below level logits."""
     if not runs.both_have(Level.LOGITS):
         return None
-    left = runs.a.gather("sampled", "logits_hash", np.array([decision.record_a], np.int64))
-    right = runs.b.gather("sampled", "logits_hash", np.array([decision.record_b], np.int64))
-    return bool(left[0] != right[0])
+    return bool(runs.a.logits_hashes[decision.record_a] != runs.b.logits_hashes[decision.record_b])
 
 
 def _records_to_blame(
