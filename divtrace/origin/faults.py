@@ -33,13 +33,17 @@ class Change:
 
 
 class FaultFinder:
-    """Collects faults of both runs while a walk visits their memory. Each fault is reported once."""
+    """Collects faults of both runs while a walk visits their memory. Each fault is reported once.
 
-    def __init__(self, runs: RunPair) -> None:
+    `tokens` are those of the blamed request, equal in both runs below the decision: whatever memory a row of the walk
+    lies in, at its position it must have been computed from that token, because K and V follow from all tokens before.
+    """
+
+    def __init__(self, runs: RunPair, tokens: Integers) -> None:
+        self._expected = tokens
         self._runs = {"A": runs.a, "B": runs.b}
         self._changes = {name: _changes(index) for name, index in self._runs.items()}
         self._found: dict[InputFault, None] = {}
-        self._tokens: dict[tuple[str, int], Integers] = {}
 
     @property
     def found(self) -> tuple[InputFault, ...]:
@@ -89,7 +93,7 @@ class FaultFinder:
             self._add(InputFault(run, "never written", name, position, 0, None, "a KV row", "none in the trace"))
         places = np.flatnonzero(view.known)
         records = view.records[places]
-        expected, found = self._expected(run, request)[places], index.input_tokens(records)
+        expected, found = self._expected[places], index.input_tokens(records)
         for at in _first(expected != found):
             step = int(index.row_steps[records[at]])
             words = f"token {expected[at]}", f"token {found[at]}"
@@ -99,14 +103,6 @@ class FaultFinder:
             step = int(index.row_steps[records[at]])
             words = f"position {places[at]}", f"position {written_for[at]}"
             self._add(InputFault(run, "wrong position", name, int(places[at]), step, None, *words))
-
-    def _expected(self, run: str, request: int) -> Integers:
-        key = (run, request)
-        if key not in self._tokens:
-            index = self._runs[run]
-            prompt = np.asarray(index.trace.prompt(request), np.int64)
-            self._tokens[key] = np.concatenate([prompt, index.output(request)])
-        return self._tokens[key]
 
     def _fault_of(self, run: str, change: Change) -> InputFault:
         written = "a KV row" if change.kind == "never_written" else f"hash {change.expected_hash:016x}"

@@ -60,7 +60,7 @@ def find_origins_of(runs: RunPair, request: str | None = None, position: int | N
         )
     decision = _decision(runs, timeline, position)
     compared = diff_request(runs, pair)
-    faults = FaultFinder(runs)
+    faults = FaultFinder(runs, timeline.tokens_a[: decision.position])
     maker = OriginMaker(runs, faults, decision.step_a, decision.step_b)
     walk = _walk(runs, pair, decision, faults)
     origins = _origins(runs, pair, decision, compared, walk, maker)

@@ -92,8 +92,9 @@ def walk_back(runs: RunPair, start: Reader, faults: FaultFinder) -> Walk:
 def _visit(
     runs: RunPair, reader: Reader, faults: FaultFinder
 ) -> tuple[DifferingRows, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """Differing rows that `reader` read; which are origins; which must be judged by what their writer
-    read instead.
+    """Differing rows that `reader` read; which are origins; which must be judged by what their writer read.
+
+    A row that was written for another position has no counterpart to compare inputs with: it is an origin itself.
     """
     a = runs.memory_a.seen_by(reader.request_a, reader.length, reader.step_a)
     b = runs.memory_b.seen_by(reader.request_b, reader.length, reader.step_b)
@@ -106,6 +107,7 @@ def _visit(
     rows = DifferingRows(positions, records_a, records_b, (a.reused | b.reused)[positions], found)
 
     settled = (_written_in_order(a) & _written_in_order(b))[positions]
+    displaced = (runs.a.row_positions[records_a] != positions) | (runs.b.row_positions[records_b] != positions)
     layer = np.full(reader.length, runs.a.layers, np.int64)
     layer[positions] = found.first_layer
     lowest_before = _lowest_before(layer)[positions]
@@ -113,7 +115,8 @@ def _visit(
         reader.request_a, reader.request_b, positions, a.steps[positions], b.steps[positions]
     )
     lowest_before = np.minimum(lowest_before, changed)
-    return rows, settled & (found.first_layer <= lowest_before), ~settled
+    is_origin = displaced | (settled & (found.first_layer <= lowest_before))
+    return rows, is_origin, ~(settled | displaced)
 
 
 def _written_in_order(view: MemoryView) -> npt.NDArray[np.bool_]:

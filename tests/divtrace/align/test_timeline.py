@@ -88,13 +88,15 @@ def test_rejected_rows_are_no_difference(tmp_path: Path) -> None:
 
 
 def test_a_row_rewritten_alone_is_judged_by_what_its_readers_saw(tmp_path: Path) -> None:
-    """Position 1 is written again after position 2 had read its first version: 2 must not inherit from the second."""
+    """Position 1 is written again after 2 and 3 had read its first version: the second must not clear them."""
 
-    def run(drifting_step: int | None) -> World:
-        world = World(lambda step, _site, _rows: "gemm" if step == drifting_step else "gemv")
+    def run(drifting: bool) -> World:
+        world = World(lambda step, _site, _rows: "gemm" if drifting and step == 1 else "gemv")
         world.submit(Request("r", PROMPT, 2))
         flow = world.flows["r"]
-        world.step([("r", SegmentKind.PREFILL, PROMPT, 1)])
+        world.step([("r", SegmentKind.PREFILL, PROMPT[:1], 0)])
+        world.step([("r", SegmentKind.PREFILL, PROMPT[1:2], 0)])
+        world.step([("r", SegmentKind.PREFILL, PROMPT[2:], 1)])
         later = flow.memory[2:]
         del flow.memory[1:]
         world.step([("r", SegmentKind.RECOMPUTE, PROMPT[1:2], 0)])
@@ -103,10 +105,11 @@ def test_a_row_rewritten_alone_is_judged_by_what_its_readers_saw(tmp_path: Path)
         world.finish("r")
         return world
 
-    for drifting, origins in ((0, {0}), (1, {1})):
-        paths = run(None).write(tmp_path / f"a{drifting}.h5"), run(drifting).write(tmp_path / f"b{drifting}.h5")
-        with open_trace(paths[0]) as a, open_trace(paths[1]) as b:
-            assert {o.step_b for o in find_origins(a, b, "r", 5).origins} == origins
+    paths = write_pair(tmp_path, run(False), run(True))
+    with open_trace(paths[0]) as a, open_trace(paths[1]) as b:
+        found = find_origins(a, b, "r", 5)
+        assert [(o.step_b, o.first_position) for o in found.origins] == [(1, 1)]
+        assert found.differing_rows == 3
 
 
 def test_a_request_whose_trace_ends_before_its_first_token_still_has_rows_to_compare(tmp_path: Path) -> None:

@@ -32,10 +32,12 @@ def gemv(_step: int, _site: str, _rows: int) -> str:
     return "gemv"
 
 
-def write_arm(folder: Path, name: str, max_active: int, level: Level = Level.KV, path_rule=rule) -> tuple[Path, World]:
+def write_arm(
+    folder: Path, name: str, max_active: int, level: Level = Level.KV, path_rule=rule, follower: Request = FOLLOWER
+) -> tuple[Path, World]:
     world = World(path_rule, ties=frozenset({TIE}), settings={"scheduler": {"max_active": max_active}})
     schedule = Schedule(max_active=max_active, arrivals={"follower": 2})
-    serve(world, [ANCHOR, FOLLOWER], schedule)
+    serve(world, [ANCHOR, follower], schedule)
     return world.write(folder / f"{name}.h5", level), world
 
 
@@ -202,3 +204,58 @@ def test_a_prefix_taken_from_two_writers_is_followed_into_what_each_of_them_read
         assert (origin.request_b, origin.step_b, origin.first_position, origin.rows) == ("two", 1, 0, 4)
         assert result.differing_rows == 5
         assert not result.faults
+
+
+def test_a_neighbour_that_still_runs_is_not_said_to_have_finished(tmp_path: Path) -> None:
+    longer = Request("follower", FOLLOWER.prompt, 12)
+    arms = [write_arm(tmp_path, name, limit, follower=longer)[0] for name, limit in (("a", 1), ("b", 2))]
+    with open_trace(arms[0]) as a, open_trace(arms[1]) as b:
+        (neighbour,) = find_origins(a, b).neighbours
+        assert (neighbour.request, neighbour.finished_before) == ("follower", False)
+        assert neighbour.finished_step is not None
+
+
+def test_a_longer_segment_of_its_own_is_not_blamed_on_somebody_who_joined(tmp_path: Path) -> None:
+    worlds = [serve(World(rule), [ANCHOR], Schedule(speculate=count)) for count in (0, 5)]
+    paths = [world.write(tmp_path / f"{name}.h5") for name, world in zip("ab", worlds, strict=True)]
+    with open_trace(paths[0]) as a, open_trace(paths[1]) as b:
+        result = find_origins(a, b, "anchor", 8)
+        crossings = result.origins[0].crossings
+        assert {(c.joined, c.over, c.rows_b, c.rows_without_joined) for c in crossings} == {((), "B", 6, 6)}
+        assert {site_class for c in crossings for site_class in c.site_classes} >= {SiteClass.QKV, SiteClass.HEAD}
+        assert Circumstance.SPECULATION in result.origins[0].circumstances
+        assert result.neighbours == ()
+
+
+def test_a_changed_path_below_rows_that_stayed_equal_is_no_suspect(tmp_path: Path) -> None:
+    output, key = "model.layers.0.self_attn.o_proj", "model.layers.0.self_attn.k_proj"
+
+    def planted_rule(step: int, name: str, _rows: int) -> str:
+        return {output: "gemm", key: "another gemv"}.get(name, "gemv") if step == 5 else "gemv"
+
+    paths = [
+        serve(World(r), [ANCHOR], Schedule()).write(tmp_path / f"{n}.h5") for n, r in (("a", gemv), ("b", planted_rule))
+    ]
+    with open_trace(paths[0]) as a, open_trace(paths[1]) as b:
+        result = find_origins(a, b, "anchor", 12)
+        (origin,) = result.origins
+        assert [s.site for s in origin.suspects] == [output]
+        assert origin.site_classes == (SiteClass.OUTPUT_PROJECTION,)
+        assert {s.site for s in result.candidates[0].sites} == {output, key}
+
+
+def test_the_same_path_over_another_row_count_is_a_selector_input(tmp_path: Path) -> None:
+    """`native` hides its own choice: only the rows tell that the call was another one."""
+
+    def native(_step: int, _site: str, _rows: int) -> str:
+        return "native"
+
+    worlds = [World(native), World(native)]
+    worlds[1].silent_changes.add((2, "model.layers.1.self_attn.k_proj"))
+    for world, limit in zip(worlds, (1, 2), strict=True):
+        serve(world, [ANCHOR, FOLLOWER], Schedule(max_active=limit, arrivals={"follower": 2}))
+    paths = [world.write(tmp_path / f"{name}.h5") for name, world in zip("ab", worlds, strict=True)]
+    with open_trace(paths[0]) as a, open_trace(paths[1]) as b:
+        (origin,) = find_origins(a, b, "anchor", 9).origins
+        assert origin.kind is OriginKind.SELECTOR_INPUT
+        assert [(s.site, s.rows_a, s.rows_b) for s in origin.suspects] == [("model.layers.1.self_attn.k_proj", 1, 7)]
