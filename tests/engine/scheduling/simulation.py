@@ -82,6 +82,7 @@ class Simulation:
         self.plans.append(plan)
         self.batches.append(batch)
         self.store.check_integrity()
+        assert all(state.computed_tokens == 0 for state in self.scheduler.waiting), "who waits holds no K/V"
         return batch
 
     def run(self, requests: Sequence[Request], most_steps: int = 5000) -> None:
