@@ -76,5 +76,6 @@ def test_can_grow_says_whether_all_grow_together(
     open_requests = fill(store, before)
     lengths = {name: len(before[int(name[1:])][0]) + extra for name, extra in zip(open_requests, more, strict=False)}
     promised = store.can_grow(lengths)
-    assert all([store.grow(name, length) for name, length in lengths.items()]) == promised
+    grown = [store.grow(name, length) for name, length in lengths.items()]
+    assert all(grown) == promised
     store.check_integrity()

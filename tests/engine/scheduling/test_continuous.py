@@ -9,7 +9,13 @@ import pytest
 from engine.batch import SegmentKind
 from engine.request import Request
 from engine.settings import AdmissionPolicy, EngineSettings, SchedulingPolicy
-from tests.engine.scheduling.simulation import Simulation
+from engine.state import RequestState
+from tests.engine.scheduling.simulation import Simulation, accept_none
+
+
+def accept_all_tokens(state: RequestState, proposed: int) -> int:  # noqa: ARG001
+    """Every proposal is right."""
+    return proposed
 
 
 def request(name: str, prompt_tokens: int, output_tokens: int, first_token: int = 0, priority: int = 0) -> Request:
@@ -19,7 +25,7 @@ def request(name: str, prompt_tokens: int, output_tokens: int, first_token: int 
 
 def simulate(requests: list[Request], accept_all: bool = False, **settings: Any) -> Simulation:
     values: dict[str, Any] = {"block_size": 4, "kv_blocks": 64, "max_active": 4, "token_budget": 64} | settings
-    simulation = Simulation(EngineSettings(**values), *([lambda state, proposed: proposed] if accept_all else []))
+    simulation = Simulation(EngineSettings(**values), accept_all_tokens if accept_all else accept_none)
     simulation.run(requests)
     return simulation
 
@@ -105,9 +111,10 @@ def test_optimistic_admission_preempts_the_youngest_and_recomputes_it() -> None:
         kv_blocks=8,
         admission=AdmissionPolicy.OPTIMISTIC,
     )
-    assert [name for _, name in simulation.events("preempted")][0] == "c"
+    preempted = [name for _, name in simulation.events("preempted")]
+    assert preempted[0] == "c"
+    assert "a" not in preempted
     assert simulation.finished == ["a", "b", "c"]
-    assert "a" not in [name for _, name in simulation.events("preempted")]
     assert simulation.steps_of("c", SegmentKind.RECOMPUTE)
 
 
