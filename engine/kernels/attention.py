@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import mlx.core as mx
@@ -32,11 +33,10 @@ def attend(call: AttentionCall, path: str) -> mx.array:
     Raises:
         SettingsError: the path is unknown.
     """
-    if path == AttentionPath.SEGMENT:
-        return _whole_segment(call)
-    if path == AttentionPath.ROW:
-        return _row_by_row(call)
-    raise SettingsError(f"attention path {path!r} is unknown; use segment or row.")
+    kernel = ATTENTION_KERNELS.get(path)
+    if kernel is None:
+        raise SettingsError(f"attention path {path!r} is unknown; this machine has {', '.join(ATTENTION_KERNELS)}.")
+    return kernel(call)
 
 
 def _kernel(
@@ -76,3 +76,11 @@ def _window_mask(rows: int, keys: int, window: int) -> mx.array:
     query_position = mx.arange(keys - rows, keys)[:, None]
     key_position = mx.arange(keys)[None]
     return (key_position <= query_position) & (key_position > query_position - window)
+
+
+AttentionKernel = Callable[[AttentionCall], mx.array]
+
+ATTENTION_KERNELS: dict[str, AttentionKernel] = {
+    AttentionPath.SEGMENT: _whole_segment,
+    AttentionPath.ROW: _row_by_row,
+}
