@@ -1,8 +1,9 @@
 """Which kernel MLX itself picks, as data by version and backend: labels for `native` calls. Must not run anything.
 
 Read in the source of MLX 0.32.4 (ml-explore/mlx 846d176: quantized.cpp, matmul.cpp and
-scaled_dot_product_attention.cpp of backend/metal, and their CUDA counterparts); CUDA's edges at 8 rows, 2 rows and 4 queries were also measured on an H200. What was not read
-is `unknown`: another version, another generation of dtype rules, a choice that depends on more than a call's sizes.
+scaled_dot_product_attention.cpp of backend/metal, and their CUDA counterparts); CUDA's edges at 8 rows, 2 rows
+and 4 queries were also measured on an H200. What was not read is `unknown`: another version, another
+dtype's rules, a choice that depends on more than a call's sizes.
 """
 
 from __future__ import annotations
