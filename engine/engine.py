@@ -7,7 +7,7 @@ Owns the order of things within a step. Must not know traces. Everything that co
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -17,11 +17,20 @@ from engine.batch import Batch
 from engine.decide import Decision, ForcedTokens, decide
 from engine.errors import EngineError, SettingsError
 from engine.kernels.policy import SiteOverride
+from engine.known import KnownStep
 from engine.kv.build import build_store
 from engine.model.load import LoadedModel
 from engine.model.packed import ForwardResult, PackedModel
 from engine.model.selfcheck import ensure_checked
-from engine.observer import LifecycleEvent, Observer, QueueState, StepEvent, StepTimings
+from engine.observer import (
+    LayerRows,
+    LifecycleEvent,
+    MemoryRead,
+    Observer,
+    QueueState,
+    StepEvent,
+    StepTimings,
+)
 from engine.request import Completion, FinishReason, Request
 from engine.run_info import describe_run
 from engine.sampling.checks import check_sampling
@@ -38,7 +47,8 @@ class Engine:
     """Serves requests on one model. Use as a context manager: the model is instrumented until `close`.
 
     `pinned` plays an earlier run's schedule back instead of planning (then no drafter runs, proposals are pinned too).
-    `forced` pins output tokens, `overrides` pin kernel paths at single (step, site).
+    `forced` pins output tokens, `overrides` pin kernel paths at single (step, site). `known` gives the K/V rows of
+    pinned steps that are then not computed; observers hear nothing of these.
     """
 
     def __init__(
@@ -49,8 +59,12 @@ class Engine:
         overrides: tuple[SiteOverride, ...] = (),
         forced: ForcedTokens | None = None,
         pinned: Sequence[PinnedStep] | None = None,
+        known: Mapping[int, KnownStep] | None = None,
     ) -> None:
+        if known and pinned is None:
+            raise SettingsError("steps are known only of a schedule that is pinned; give both or neither.")
         self.loaded = loaded
+        self.known = known or {}
         self.settings = settings
         self.observers = tuple(observers)
         self.forced = forced or ForcedTokens()
@@ -152,9 +166,10 @@ class Engine:
         self.scheduler.make_room_for_proposals(plan)
         batch = plan.to_batch(self.step_number, self.settings.speculation.bonus)
         drafted = time.perf_counter()
-        result = self.packed.forward(batch, self.store, capture_kv=self._wants_kv)
+        result = self._forward(batch)
         forwarded = time.perf_counter()
         decisions = self._decide(batch, plan, result)
+        memory = self._memory_of(batch)
         queue = self._queue_state()
         self._commit(batch, decisions)
         self._audit()
@@ -163,7 +178,7 @@ class Engine:
         timings = StepTimings(
             planned - started, drafted - planned, forwarded - drafted, time.perf_counter() - forwarded
         )
-        self._tell(batch, plan, result, decisions, queue, timings)
+        self._tell(batch, plan, result, decisions, queue, timings, memory)
         self._tell_ended()
         self.step_number += 1
         return True
@@ -203,6 +218,12 @@ class Engine:
                 self._end(state, FinishReason.CANCELLED, f"cancelled at step {self.step_number}")
             elif request.timeout_s is not None and now - state.queued_s > request.timeout_s:
                 self._end(state, FinishReason.TIMEOUT, f"exceeded its {request.timeout_s} s")
+
+    def _forward(self, batch: Batch) -> ForwardResult:
+        known = self.known.get(batch.step)
+        if known is not None:
+            return known.store(batch, self.store, self.loaded.vocabulary_size)
+        return self.packed.forward(batch, self.store, capture_kv=self._wants_kv)
 
     def _decide(self, batch: Batch, plan: StepPlan, result: ForwardResult) -> list[Decision]:
         decisions = []
@@ -278,6 +299,18 @@ class Engine:
                     "nothing computed after it can be trusted."
                 ) from error
 
+    def _memory_of(self, batch: Batch) -> tuple[MemoryRead, ...]:
+        """What each segment found in memory, in steps that an observer asks for. It reads what is computed already."""
+        wanted = {observer.needs.memory_every for observer in self.observers}
+        if not any(every and batch.step % every == 0 for every in wanted):
+            return ()
+        reads = []
+        for segment in batch.segments:
+            layers = range(self.packed.layers if segment.first_position else 0)
+            rows = [LayerRows(*self.store.audit_read(layer, segment.request_id)[:2]) for layer in layers]
+            reads.append(MemoryRead(segment.request_id, rows))
+        return tuple(reads)
+
     # --- telling --------------------------------------------------------------------------------------------------
 
     def _queue_state(self) -> QueueState:
@@ -298,6 +331,7 @@ class Engine:
         decisions: Sequence[Decision],
         queue: QueueState,
         timings: StepTimings,
+        memory: tuple[MemoryRead, ...],
     ) -> None:
         if not self.observers:
             return
@@ -314,6 +348,7 @@ class Engine:
             lifecycle=tuple(plan.lifecycle),
             reused=tuple(plan.reused),
             draft_forwards=self.speculator.forwards,
+            memory=memory,
         )
         for observer in self.observers:
             observer.step_finished(event)

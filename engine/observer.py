@@ -72,6 +72,17 @@ class LayerRows:
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryRead:
+    """What lay in K/V memory for a segment before its step wrote: one entry per layer, rows in position order.
+
+    Arrays are copies (positions, kv_heads, head_size), positions `0 .. first_position - 1`; bfloat16 comes as uint16.
+    """
+
+    request_id: str
+    layers: Sequence[LayerRows]
+
+
+@dataclass(frozen=True, slots=True)
 class Draft:
     """One request's speculation in one step: `proposed` for positions `first_position ..`.
 
@@ -138,7 +149,8 @@ class StepEvent:
 
     `logits` and `processed_logits`: float32, (head_rows, vocabulary), before and after penalties and bias;
     the same object when no processor changed anything. `kv_rows`: one entry per layer, None when not asked for.
-    `draft_batch` and `draft_kv_rows` describe the draft model's own forwards, where there is one.
+    `draft_batch` and `draft_kv_rows` describe the draft model's own forwards, where there is one. `memory`: one
+    entry per segment in the steps that an observer asked for, else empty.
     """
 
     batch: Batch
@@ -154,6 +166,7 @@ class StepEvent:
     reused: tuple[ReusedRow, ...] = ()
     draft_forwards: tuple[DraftForward, ...] = ()
     tensors: Mapping[str, Any] = field(default_factory=dict)
+    memory: tuple[MemoryRead, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,10 +199,14 @@ class RunInfo:
 
 @dataclass(frozen=True, slots=True)
 class ObserverNeeds:
-    """What an observer wants computed for it. Asking for less costs less."""
+    """What an observer wants computed for it. Asking for less costs less.
+
+    `memory_every`: a copy of the K/V rows that each segment found in memory, every so many steps (0: never).
+    """
 
     kv_rows: bool = False
     tensor_sites: tuple[str, ...] = ()
+    memory_every: int = 0
 
 
 class Observer(Protocol):
