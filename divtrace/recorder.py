@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from divtrace.errors import TraceError
+from divtrace.record.audit import MemoryAudit
 from divtrace.record.interning import Interner
 from divtrace.record.step_columns import StepColumns
 from divtrace.trace.header import Header
@@ -29,7 +30,8 @@ class Recorder:
     """An engine observer that writes a trace to `path`.
 
     The file is created when the run starts, flushed every `flush_steps` steps or `flush_seconds` seconds, and
-    closed when the run ends. `workload` is kept in the header as it is (JSON-ready).
+    closed when the run ends. `workload` is kept in the header as it is (JSON-ready). Every `audit_every` steps (0:
+    never) the K/V rows that requests read are held against their hashes at writing; that needs level kv.
 
     Raises:
         TraceError: the file exists and `overwrite` is False, or it cannot be written.
@@ -44,6 +46,7 @@ class Recorder:
         flush_steps: int = 16,
         flush_seconds: float = 2.0,
         overwrite: bool = False,
+        audit_every: int = 0,
     ) -> None:
         self.path = Path(path)
         self.level = level
@@ -52,13 +55,14 @@ class Recorder:
         self._flush_steps = flush_steps
         self._flush_seconds = flush_seconds
         self._overwrite = overwrite
+        self._audit_every = audit_every if level.includes(Level.KV) else 0
         self._requests: dict[str, int] = {}
         self._writer: TraceWriter | None = None
 
     @property
     def needs(self) -> ObserverNeeds:
-        """K/V rows from level `kv` on."""
-        return ObserverNeeds(kv_rows=self.level.includes(Level.KV))
+        """K/V rows from level `kv` on, and what lies in memory where that is audited."""
+        return ObserverNeeds(kv_rows=self.level.includes(Level.KV), memory_every=self._audit_every)
 
     def run_started(self, info: RunInfo) -> None:
         """Create the file with everything in it that is known before the first step."""
@@ -77,7 +81,8 @@ class Recorder:
         )
         self._writer = TraceWriter(self.path, header, self._flush_steps, self._flush_seconds, overwrite=self._overwrite)
         self._interner = Interner(self._writer, info.token_bytes)
-        self._columns = StepColumns(self._writer, self._interner, self._requests)
+        audit = MemoryAudit() if self._audit_every else None
+        self._columns = StepColumns(self._writer, self._interner, self._requests, audit)
 
     def request_submitted(self, request: Request, step: int) -> None:
         """Note the prompt and the settings of a request."""

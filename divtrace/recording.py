@@ -35,11 +35,15 @@ class Arm:
 
 @dataclass(frozen=True, slots=True)
 class RecordOptions:
-    """What a trace holds and how the file is treated. `top_k` logits per sampled row."""
+    """What a trace holds and how the file is treated.
+
+    `top_k` logits are kept per sampled row; K/V memory is audited every `audit_every` steps, 0 for never.
+    """
 
     level: Level = Level.KV
     top_k: int = 8
     overwrite: bool = False
+    audit_every: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +124,7 @@ def record_arm(
         top_k=options.top_k,
         workload=spec.model_dump(mode="json", exclude_defaults=True) | {"version": spec.version},
         overwrite=options.overwrite,
+        audit_every=options.audit_every,
     )
     requests = build_requests(spec, loaded.tokenizer)
     completions, steps = run_recorded(loaded, arm.settings, requests, recorder, on_step=on_step)

@@ -19,9 +19,24 @@ from engine.workload import read_workload
 @click.option("--model", default=None, help="Another model than the workload's: a path, a hub id or 'smollm2'.")
 @click.option("--level", type=click.Choice([level.value for level in Level]), default="kv", show_default=True)
 @click.option("--top-k", type=click.IntRange(2, 1024), default=8, show_default=True, help="Logits kept per decision.")
+@click.option(
+    "--audit",
+    "audit_every",
+    type=click.IntRange(0),
+    default=0,
+    metavar="N",
+    help="Every N steps, hold the K/V rows that are read against what was written.",
+)
 @click.option("--force", is_flag=True, help="Overwrite traces that exist.")
 def command(
-    workload: Path, folder: Path, arms: tuple[str, ...], model: str | None, level: str, top_k: int, force: bool
+    workload: Path,
+    folder: Path,
+    arms: tuple[str, ...],
+    model: str | None,
+    level: str,
+    top_k: int,
+    audit_every: int,
+    force: bool,
 ) -> None:
     """Run WORKLOAD once per arm; write FOLDER/<arm>.h5.
 
@@ -35,7 +50,7 @@ def command(
         spec = spec.model_copy(update={"model": model})
     chosen = choose_arms(spec, [parse_arm(arm) for arm in arms], str(workload))
     folder.mkdir(parents=True, exist_ok=True)
-    options = RecordOptions(Level(level), top_k, force)
+    options = RecordOptions(Level(level), top_k, force, audit_every)
     refuse_to_overwrite(chosen, folder, options)
     loaded = load_workload_model(spec, workload.parent)
     for arm in chosen:

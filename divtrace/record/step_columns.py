@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from divtrace.record.audit import MemoryAudit
 from divtrace.record.hashing import HashedRows, digest_step, hash_kv_rows
 from divtrace.record.interning import Interner
 from divtrace.record.logits import TopLogits, are_finite, hash_logits, log_sum_exp, top_logits
@@ -34,14 +35,24 @@ NO_FLAGS = StepFlag(0)
 
 
 class StepColumns:
-    """Appends steps. `requests` gives the row of each request id and is shared with whoever adds requests."""
+    """Appends steps. `requests` gives the row of each request id and is shared with whoever adds requests.
 
-    def __init__(self, writer: TraceWriter, interner: Interner, requests: Mapping[str, int]) -> None:
+    With `audit`, K/V rows that a step read are held against what was written.
+    """
+
+    def __init__(
+        self,
+        writer: TraceWriter,
+        interner: Interner,
+        requests: Mapping[str, int],
+        audit: MemoryAudit | None = None,
+    ) -> None:
         self._writer = writer
         self._interner = interner
         self._requests = requests
         self._level = writer.header.level
         self._top_k = writer.header.top_k
+        self._audit = audit
 
     def append_step(self, event: StepEvent, flags: StepFlag = NO_FLAGS) -> StepFlag:
         """Append everything that one step did, the row of `steps` last; return its flags."""
@@ -51,6 +62,8 @@ class StepColumns:
             flags |= StepFlag.KV_NOT_FINITE
         if not are_finite(event.logits):
             flags |= StepFlag.LOGITS_NOT_FINITE
+        if self._audit is not None and hashed is not None and self._append_audit(self._audit, event, hashed):
+            flags |= StepFlag.AUDIT_FAILED
         self._append_drafts(event)
         self._append_lifecycle(event)
         self._writer.append_step(
@@ -78,6 +91,23 @@ class StepColumns:
         if event.kv_rows is None:
             raise ValueError(f"step {event.batch.step} has no K/V rows, which level {self._level} records")
         return hash_kv_rows(event.kv_rows, event.batch.packed_rows)
+
+    def _append_audit(self, audit: MemoryAudit, event: StepEvent, hashed: HashedRows) -> int:
+        audit.take_reused(event)
+        changed = audit.check(event)
+        for row in changed:
+            self._writer.append_row(
+                "audits",
+                step=event.batch.step,
+                request=self._requests[row.request_id],
+                position=row.position,
+                layer=row.layer,
+                kind_string=self._interner.string("changed"),
+                expected_hash=row.expected_hash,
+                found_hash=row.found_hash,
+            )
+        audit.note(event, hashed)
+        return len(changed)
 
     def _append_segments(self, table: str, batch: Batch, **extra: npt.ArrayLike) -> int:
         segments = batch.segments
