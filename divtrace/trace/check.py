@@ -32,7 +32,7 @@ def check_trace(trace: Trace) -> list[Finding]:
     unreadable = list(_check_columns(trace))
     if unreadable:
         return unreadable
-    findings: list[Finding] = []
+    findings = [Finding(name, "its last chunk does not fit its checksum") for name in trace.torn_columns]
     for check in INVARIANTS:
         try:
             findings.extend(check(trace))

@@ -51,54 +51,63 @@ class GuardedDataset:
         Raises:
             TraceError: it claims or stores fewer.
         """
-        stored = int(self.dataset.get_storage_size())
+        try:
+            stored = int(self.dataset.get_storage_size())
+        except RuntimeError as error:
+            raise TraceError(f"{self.where}: its index cannot be read; {DAMAGED}.") from error
         expansion = LARGEST_EXPANSION if h5py.h5z.FILTER_DEFLATE in self.filters else 1
         needed = rows * self.dtype.itemsize * (1 if self.width is None else self.width)
         if rows > self.rows or needed > stored * expansion:
             raise TraceError(f"{self.where}: {rows} rows are promised, but not stored; {DAMAGED}.")
 
-    def read(self, start: int, stop: int, tolerate_torn_tail: bool = False) -> npt.NDArray[np.generic]:
+    def read(self, start: int, stop: int) -> npt.NDArray[np.generic]:
         """Rows `start` to `stop`; the caller has checked that they are stored.
-
-        With `tolerate_torn_tail`, a last chunk whose checksum is wrong is read without it: a process that was
-        killed while rewriting that chunk leaves the rows of earlier flushes as they were, and the checksum
-        behind.
 
         Raises:
             TraceError: the bytes cannot be read or their checksum is wrong.
         """
-        trailing = () if self.width is None else (self.width,)
-        rows = np.empty((max(stop - start, 0), *trailing), self.dtype)
-        if not rows.size:
-            return rows
+        rows = self._room(start, stop)
         try:
             self._read_into(rows, start)
         except (OSError, RuntimeError, ValueError) as error:
-            if not (tolerate_torn_tail and self._read_around_checksum(rows, start, stop)):
-                raise TraceError(f"{self.where}: rows {start} to {stop} cannot be read; {DAMAGED}.") from error
+            raise self._unreadable(start, stop) from error
         return rows
 
+    def read_torn_tail(self, start: int, stop: int) -> npt.NDArray[np.generic]:
+        """Rows `start` to `stop`, the last chunk of the dataset without a look at its checksum.
+
+        A process that was killed while it rewrote that chunk leaves the rows of earlier flushes as they were, and
+        a checksum that does not fit them.
+
+        Raises:
+            TraceError: the damage is elsewhere, or that chunk is compressed.
+        """
+        rows = self._room(start, stop)
+        first = (self.rows - 1) // self.chunk[0] * self.chunk[0]
+        if self.filters != {h5py.h5z.FILTER_FLETCHER32} or stop <= first:
+            raise self._unreadable(start, stop)
+        try:
+            self._read_into(rows[: max(first - start, 0)], start)
+            _, raw = self.dataset.read_direct_chunk((first, *(0 for _ in self.chunk[1:])))
+            tail = np.frombuffer(raw[:-CHECKSUM_BYTES], self.dtype).reshape(self.chunk)
+        except (OSError, RuntimeError, ValueError) as error:
+            raise self._unreadable(start, stop) from error
+        rows[max(first - start, 0) :] = tail[max(start - first, 0) : stop - first]
+        return rows
+
+    def _room(self, start: int, stop: int) -> npt.NDArray[np.generic]:
+        trailing = () if self.width is None else (self.width,)
+        return np.empty((max(stop - start, 0), *trailing), self.dtype)
+
+    def _unreadable(self, start: int, stop: int) -> TraceError:
+        return TraceError(f"{self.where}: rows {start} to {stop} cannot be read; {DAMAGED}.")
+
     def _read_into(self, rows: npt.NDArray[np.generic], start: int) -> None:
-        if not len(rows):
+        if not rows.size:
             return
         space = self.dataset.get_space()
         space.select_hyperslab((start, *(0 for _ in rows.shape[1:])), rows.shape)
         self.dataset.read(h5py.h5s.create_simple(rows.shape), space, rows)
-
-    def _read_around_checksum(self, rows: npt.NDArray[np.generic], start: int, stop: int) -> bool:
-        if self.filters != {h5py.h5z.FILTER_FLETCHER32}:
-            return False
-        first = (self.rows - 1) // self.chunk[0] * self.chunk[0]
-        if stop <= first:
-            return False
-        try:
-            self._read_into(rows[: max(first - start, 0)], start)
-            _, raw = self.dataset.read_direct_chunk((first, *(0 for _ in self.chunk[1:])))
-        except (OSError, RuntimeError, ValueError):
-            return False
-        tail = np.frombuffer(raw[:-CHECKSUM_BYTES], self.dtype).reshape(self.chunk)
-        rows[max(first - start, 0) :] = tail[max(start - first, 0) : stop - first]
-        return True
 
 
 def open_dataset(

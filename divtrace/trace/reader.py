@@ -41,6 +41,7 @@ class Trace:
         self.header: Header = read_header(opened)
         self._datasets: dict[tuple[str, str], GuardedDataset] = {}
         self._cache: dict[tuple[str, str], npt.NDArray[Any]] = {}
+        self._torn: set[str] = set()
         self._lengths = self._read_lengths()
 
     @property
@@ -57,6 +58,11 @@ class Trace:
     def interrupted(self) -> bool:
         """True when Ctrl-C ended the run."""
         return self.clean_end and bool(self.column(FOOTER.name, "interrupted")[-1])
+
+    @property
+    def torn_columns(self) -> list[str]:
+        """Columns read so far whose last chunk did not fit its checksum, as a write that was cut short leaves it."""
+        return sorted(self._torn)
 
     def length(self, table: str) -> int:
         """Complete rows of a table.
@@ -223,10 +229,20 @@ class Trace:
     def _read(self, table: str, column: str, start: int, stop: int) -> npt.NDArray[Any]:
         dataset = self._dataset(table, column)
         dataset.check_holds(self.length(table))
-        rows = dataset.read(start, stop, tolerate_torn_tail=self._opened.left_open)
+        rows = self._read_rows(dataset, f"{table}/{column}", start, stop)
         self._check_references(table, _find_column(table, column), rows, start)
         rows.flags.writeable = False
         return rows
+
+    def _read_rows(self, dataset: GuardedDataset, name: str, start: int, stop: int) -> npt.NDArray[Any]:
+        try:
+            return dataset.read(start, stop)
+        except TraceError:
+            if self.clean_end or not self._opened.left_open:
+                raise
+            rows = dataset.read_torn_tail(start, stop)
+            self._torn.add(name)
+            return rows
 
     def _check_references(self, table: str, column: Column, rows: npt.NDArray[Any], start: int) -> None:
         if not len(rows):

@@ -8,8 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -18,14 +17,13 @@ import h5py
 import numpy as np
 
 from divtrace.errors import TraceError
+from divtrace.trace.disk_reserve import is_being_written
 from divtrace.trace.guarded_file import DAMAGED, open_dataset
 from divtrace.trace.header import Header, parse_header
 from divtrace.trace.layout import HEADER_DATASET, SCHEMA_VERSION_ATTRIBUTE
 from divtrace.trace.schema import SCHEMA_VERSION
+from divtrace.trace.superblock import AsClosed, read_superblock
 
-HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
-SUPERBLOCK_VERSION_BYTE = 8
-CONSISTENCY_FLAGS_BYTE = 11
 LARGEST_HEADER_BYTES = 64 << 20
 
 
@@ -99,12 +97,14 @@ def _open_path(path: Path) -> OpenedFile:
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             raise TraceError(f"{path}: not a regular file; give a trace that `divtrace record` wrote.")
-        with path.open("rb") as stream:
-            left_open = _was_left_open(stream, str(path))
-        file = h5py.File(path, "r", libver="latest", swmr=left_open, locking=False)
-        return OpenedFile(file, str(path), left_open)
-    except (OSError, RuntimeError, ValueError) as error:
+        stream = path.open("rb")
+    except OSError as error:
         raise TraceError(f"{path}: cannot be opened ({_first_line(error)}).") from error
+    if is_being_written(stream.fileno()):
+        with stream, _one_sentence(str(path)):
+            file = h5py.File(path, "r", libver="latest", swmr=True, locking=False)
+            return OpenedFile(file, str(path), left_open=True)
+    return _open_stream(stream, str(path), (stream.close,), path)
 
 
 def _open_url(url: str) -> OpenedFile:
@@ -119,39 +119,31 @@ def _open_url(url: str) -> OpenedFile:
     return _open_stream(stream, url, (stream.close,))
 
 
-def _open_stream(stream: BinaryIO, name: str, also_close: tuple[Callable[[], None], ...]) -> OpenedFile:
-    try:
-        if not _was_left_open(stream, name):
-            return OpenedFile(h5py.File(stream, "r", libver="latest"), name, False, also_close)
-        return _open_copy(stream, name, also_close)
-    except BaseException as error:
-        for close in also_close:
-            close()
-        if isinstance(error, OSError | RuntimeError | ValueError):
-            raise TraceError(f"{name}: cannot be opened ({_first_line(error)}).") from error
-        raise
-
-
-def _open_copy(stream: BinaryIO, name: str, also_close: tuple[Callable[[], None], ...]) -> OpenedFile:
-    """HDF5 reads a file that a writer left open only by path, so the bytes go to a temporary file first."""
+def _open_stream(
+    stream: BinaryIO, name: str, also_close: tuple[Callable[[], None], ...], path: Path | None = None
+) -> OpenedFile:
+    """Read through `stream`; a cleanly closed file that has a path is read by HDF5 itself, which is faster."""
     with contextlib.ExitStack() as stack:
-        copy = stack.enter_context(tempfile.NamedTemporaryFile(suffix=".h5"))
-        stream.seek(0)
-        while block := stream.read(1 << 20):
-            copy.write(block)
-        copy.flush()
-        file = h5py.File(copy.name, "r", libver="latest", swmr=True, locking=False)
-        return OpenedFile(file, name, True, (stack.pop_all().close, *also_close))
+        for close in also_close:
+            stack.callback(close)
+        with _one_sentence(name):
+            superblock = read_superblock(stream)
+            if not superblock.is_hdf5:
+                raise TraceError(f"{name}: not an HDF5 file; give a trace that `divtrace record` wrote.")
+            if superblock.left_open and not superblock.is_sound:
+                raise TraceError(f"{name}: its first bytes are damaged; record the run again.")
+            source = AsClosed(stream, superblock) if superblock.left_open else (path or stream)
+            file = h5py.File(source, "r", libver="latest")
+        stack.pop_all()
+        return OpenedFile(file, name, superblock.left_open, also_close)
 
 
-def _was_left_open(stream: BinaryIO, name: str) -> bool:
-    """True when the superblock says that a writer has the file open or died: only SWMR can read that."""
-    stream.seek(0)
-    start = stream.read(CONSISTENCY_FLAGS_BYTE + 1)
-    stream.seek(0)
-    if start[: len(HDF5_SIGNATURE)] != HDF5_SIGNATURE or len(start) <= CONSISTENCY_FLAGS_BYTE:
-        raise TraceError(f"{name}: not an HDF5 file; give a trace that `divtrace record` wrote.")
-    return start[SUPERBLOCK_VERSION_BYTE] >= 3 and start[CONSISTENCY_FLAGS_BYTE] != 0
+@contextlib.contextmanager
+def _one_sentence(name: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, RuntimeError, ValueError) as error:
+        raise TraceError(f"{name}: cannot be opened ({_first_line(error)}).") from error
 
 
 def _first_line(error: Exception) -> str:

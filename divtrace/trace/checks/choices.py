@@ -88,8 +88,10 @@ def _check_order(trace: Trace, ids: str, logits: str) -> Iterator[Finding]:
     falls = values[:, :-1] > values[:, 1:]
     ties = (values[:, :-1] == values[:, 1:]) & (numbers[:, :-1] < numbers[:, 1:])
     unknown = np.isnan(values[:, :-1]) | np.isnan(values[:, 1:])
-    wrong: npt.NDArray[np.bool_] = np.any(~(falls | ties | unknown), axis=1)
-    yield from where_wrong("sampled", wrong, f"{logits} are not in order, largest first and lowest id first on a tie")
+    unordered = ~(falls | ties | unknown)
+    yield from where_wrong(
+        "sampled", unordered.any(axis=1), f"{logits} are not in order, largest first and lowest id first on a tie"
+    )
 
 
 def _differ(left: npt.NDArray[np.float32], right: npt.NDArray[np.float32]) -> npt.NDArray[np.bool_]:

@@ -20,7 +20,7 @@ class Finding:
         return f"{self.place}: {self.problem}"
 
 
-def where_wrong(table: str, wrong: npt.NDArray[np.bool_], problem: str, first_row: int = 0) -> Iterator[Finding]:
+def where_wrong(table: str, wrong: npt.ArrayLike, problem: str, first_row: int = 0) -> Iterator[Finding]:
     """One finding for the first row at which `wrong` holds, with the number of rows that share it."""
     rows = np.flatnonzero(wrong)
     if len(rows):
