@@ -195,12 +195,16 @@ class TraceIndex:
         """Tokens that a request committed, in position order, whether or not it ended.
 
         Raises:
-            TraceError: a position between two committed ones is missing.
+            TraceError: they do not start behind the prompt, or a position between two of them is missing.
         """
         decided = self.decisions(request)
-        if decided.positions.size and np.any(np.diff(decided.positions) != 1):
+        expected = len(self.trace.prompt(request)) + np.arange(decided.positions.size)
+        if not np.array_equal(decided.positions, expected):
             name = self.request_ids[request]
-            raise TraceError(f"{self.trace.path}: committed positions of {name!r} have gaps; the file is damaged.")
+            raise TraceError(
+                f"{self.trace.path}: committed positions of {name!r} do not follow its prompt one by one; "
+                "the file is damaged."
+            )
         return decided.chosen
 
     @cached_property

@@ -53,6 +53,8 @@ def magnitude_drift(runs: RunPair, records_a: Integers, records_b: Integers, lay
     means that the rows differ in bits but their largest elements agree.
     """
     largest, relative = 0.0, 0.0
+    if layer >= runs.a.layers:
+        return largest, relative
     for column in ("key_magnitude", "value_magnitude"):
         for start in range(0, records_a.size, PIECE_ROWS):
             piece = slice(start, start + PIECE_ROWS)

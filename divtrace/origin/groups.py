@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from divtrace.align.index import Integers
+from divtrace.align.index import Integers, SegmentRecord
 from divtrace.align.layers import magnitude_drift
 from divtrace.align.runs import RunPair
 from divtrace.origin.batches import batch_record, find_crossings, own_segment
@@ -24,7 +24,7 @@ from divtrace.origin.records import (
     PositionRange,
     SiteComparison,
 )
-from divtrace.origin.sites import SiteComparer, classes_of, sites_between
+from divtrace.origin.sites import OwnRow, SiteComparer, classes_of, sites_between
 from divtrace.origin.walk import DifferingRows
 
 
@@ -43,6 +43,7 @@ class Place:
     positions: tuple[PositionRange, ...]
     rows: int
     reused: bool
+    computed_position: int
 
 
 class OriginMaker:
@@ -61,7 +62,18 @@ class OriginMaker:
     def from_decision(self, request_a: int, request_b: int, position: int, tensor: str) -> Origin:
         """The decision itself: its logits (or its token) differ while every KV row that it read is equal."""
         at = (PositionRange(position, position),)
-        place = Place(request_a, self._decided_a, request_b, self._decided_b, self._runs.a.layers, tensor, at, 1, False)
+        place = Place(
+            request_a,
+            self._decided_a,
+            request_b,
+            self._decided_b,
+            self._runs.a.layers,
+            tensor,
+            at,
+            1,
+            False,
+            position - 1,
+        )
         return self._origin(place, None)
 
     def _groups(self, rows: DifferingRows) -> Iterator[DifferingRows]:
@@ -97,6 +109,7 @@ class OriginMaker:
             positions=position_ranges(rows.positions),
             rows=int(rows.positions.size),
             reused=bool(rows.reused.any()),
+            computed_position=int(rows.positions[lowest].min()),
         )
         moved = magnitude_drift(runs, rows.records_a[lowest], rows.records_b[lowest], layer)
         return self._origin(place, Drift(*moved))
@@ -105,7 +118,8 @@ class OriginMaker:
         runs = self._runs
         batch_a, batch_b = batch_record(runs.a, place.step_a), batch_record(runs.b, place.step_b)
         own = runs.a.request_ids[place.request_a], runs.b.request_ids[place.request_b]
-        changed = self.sites.changed(place.step_a, place.step_b, self._segment_rows(place))
+        computed = self._own_rows(place)
+        changed = self.sites.changed(place.step_a, place.step_b, computed)
         between = sites_between(place.layer, runs.a.layers, place.tensor)
         suspects = tuple(site for site in changed if between(site))
         faults = self._faults_of(place)
@@ -130,12 +144,17 @@ class OriginMaker:
             steps_before_b=self._decided_b - place.step_b,
             circumstances=self._circumstances(place),
             faults=faults,
+            packed_row_a=computed[0].packed_row if computed else 0,
+            packed_row_b=computed[1].packed_row if computed else 0,
         )
 
-    def _segment_rows(self, place: Place) -> tuple[int, int] | None:
+    def _own_rows(self, place: Place) -> tuple[OwnRow, OwnRow] | None:
+        """Where the first row of the lowest layer was computed; None where a trace holds no such segment."""
         left = own_segment(self._runs.a, place.step_a, place.request_a)
         right = own_segment(self._runs.b, place.step_b, place.request_b)
-        return (left.rows, right.rows) if left and right else None
+        if left is None or right is None:
+            return None
+        return _own_row(left, place.computed_position), _own_row(right, place.computed_position)
 
     def _faults_of(self, place: Place) -> tuple[InputFault, ...]:
         """Faults at the origin's own rows, or found in what its step read."""
@@ -181,6 +200,11 @@ def position_ranges(positions: Integers) -> tuple[PositionRange, ...]:
     ordered = np.unique(positions)
     parts = np.split(ordered, np.flatnonzero(np.diff(ordered) > 1) + 1) if ordered.size else []
     return tuple(PositionRange(int(part[0]), int(part[-1])) for part in parts)
+
+
+def _own_row(segment: SegmentRecord, position: int) -> OwnRow:
+    inside = position - segment.first_position
+    return OwnRow(segment.rows, inside, segment.first_row + inside)
 
 
 def _by_path(sites: tuple[SiteComparison, ...]) -> tuple[SiteComparison, ...]:

@@ -73,8 +73,8 @@ class BatchRecord:
 
 @dataclass(frozen=True, slots=True)
 class SiteComparison:
-    """One site in the two steps. `changed` is `path`, or `rows` where the path's name is equal and the
-    row count is not.
+    """One site in the two steps. `changed` is `path`; or, where the path's name is equal, `rows` for another row count,
+    else `place` for another place of the row in the call.
 
     Rows are those of the call; for attention those of the request's own segment.
     """
@@ -169,7 +169,8 @@ class Origin:
     is the lowest that differs, equal to the number of layers for the logits; `tensor` is key, value,
     both, logits or token. `suspects` are the sites between the last equal and the first differing record
     whose path or row count changed; `site_classes` the classes of the suspects, else of all sites in
-    between. `crossings` cover every changed site of the step.
+    between. `crossings` cover every changed site of the step. `packed_row_a` and `packed_row_b` are where
+    the first differing row lay in each batch.
     """
 
     kind: OriginKind
@@ -191,6 +192,8 @@ class Origin:
     steps_before_b: int
     circumstances: tuple[Circumstance, ...]
     faults: tuple[InputFault, ...]
+    packed_row_a: int = 0
+    packed_row_b: int = 0
 
     @property
     def first_position(self) -> int:

@@ -5,12 +5,23 @@ one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from divtrace.origin.plans import Plans, PlanSite
 from divtrace.origin.records import SiteClass, SiteComparison
 
 ROW_INVARIANT_PATHS = frozenset({"gemv", "row", "invariant"})
+
+
+@dataclass(frozen=True, slots=True)
+class OwnRow:
+    """Where one run computed the row in question: its segment's rows, its place among them, its packed row in the
+    step.
+    """
+
+    segment_rows: int
+    place_in_segment: int
+    packed_row: int
 
 
 class SiteComparer:
@@ -21,19 +32,16 @@ class SiteComparer:
         self.b = b
         self._known: dict[tuple[int, int], tuple[SiteComparison, ...]] = {}
 
-    def changed(
-        self, step_a: int, step_b: int, segment_rows: tuple[int, int] | None = None
-    ) -> tuple[SiteComparison, ...]:
-        """Sites whose path differs, or whose rows differ on a path whose bits may depend on the row
-        count.
+    def changed(self, step_a: int, step_b: int, own: tuple[OwnRow, OwnRow] | None = None) -> tuple[SiteComparison, ...]:
+        """Sites whose path differs, or whose call differs in a way that the path's bits may depend on: rows, or place.
 
-        `segment_rows` are the rows of the request's own segment in A and B: what an attention call sees.
-        Without them attention counts as changed only where its path differs.
+        `own` is the row in question in A and B: attention sees its segment, and a tiled kernel its place in the call.
+        Without it only paths and row counts of whole calls are compared.
         """
         plans = self.a.number(step_a), self.b.number(step_b)
         if plans not in self._known:
             self._known[plans] = tuple(self._compare(step_a, step_b))
-        compared = (_with_segment_rows(site, segment_rows) for site in self._known[plans])
+        compared = (_seen_from(site, own) for site in self._known[plans])
         return tuple(site for site in compared if site.changed)
 
     def paths_changed(self, step_a: int, step_b: int) -> tuple[SiteComparison, ...]:
@@ -96,14 +104,26 @@ def _is_embedding(site: PlanSite | SiteComparison) -> bool:
 def _change(left: PlanSite, right: PlanSite) -> str:
     if left.path != right.path:
         return "path"
-    if left.operation == "attention" or left.rows == right.rows:
+    if left.operation == "attention" or left.rows == right.rows or _is_row_invariant(left.path):
         return ""
-    return "" if left.path in ROW_INVARIANT_PATHS or left.path.startswith("tile-") else "rows"
+    return "rows"
 
 
-def _with_segment_rows(site: SiteComparison, segment_rows: tuple[int, int] | None) -> SiteComparison:
-    if site.site_class is not SiteClass.ATTENTION or segment_rows is None:
+def _seen_from(site: SiteComparison, own: tuple[OwnRow, OwnRow] | None) -> SiteComparison:
+    """The comparison with what depends on the row in question filled in."""
+    if own is None:
         return site
-    rows_a, rows_b = segment_rows
-    other_rows = rows_a != rows_b and site.path_a not in ROW_INVARIANT_PATHS
-    return replace(site, rows_a=rows_a, rows_b=rows_b, changed=site.changed or ("rows" if other_rows else ""))
+    left, right = own
+    is_attention = site.site_class is SiteClass.ATTENTION
+    if is_attention:
+        site = replace(site, rows_a=left.segment_rows, rows_b=right.segment_rows)
+    if site.changed or _is_row_invariant(site.path_a):
+        return site
+    if site.rows_a != site.rows_b:
+        return replace(site, changed="rows")
+    place_a, place_b = ((row.place_in_segment if is_attention else row.packed_row) for row in own)
+    return replace(site, changed="place") if place_a != place_b else site
+
+
+def _is_row_invariant(path: str) -> bool:
+    return path in ROW_INVARIANT_PATHS or path.startswith("tile-")

@@ -82,8 +82,11 @@ def origin_cause(origin: Origin) -> str:
         return " and ".join(crossing_words(crossing) for crossing in _leading(origin.crossings))
     if origin.kind is OriginKind.SELECTOR_INPUT:
         first = origin.suspects[0]
-        rows = f"{first.rows_a} rows in A and {first.rows_b} in B"
-        return f"where {name(first.site)} ran over {rows} on path {name(first.path_a)}"
+        if first.changed == "place":
+            rows = f"computed the row at place {origin.packed_row_a} of A's batch and {origin.packed_row_b} of B's"
+        else:
+            rows = f"ran over {first.rows_a} rows in A and {first.rows_b} in B"
+        return f"where {name(first.site)} {rows}, both times on path {name(first.path_a)}"
     if origin.faults:
         fault = origin.faults[0]
         kind = {"changed": "changed after it was written"}.get(fault.kind, fault.kind)

@@ -18,7 +18,7 @@ from tests.divtrace.origin.schedules import Schedule, serve
 from tests.divtrace.origin.worlds import World, true_origins
 
 QUIET = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 )
 
 

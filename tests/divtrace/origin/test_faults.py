@@ -11,6 +11,7 @@ from divtrace.origin.records import OriginKind
 from divtrace.trace.reader import open_trace
 from engine.batch import SegmentKind
 from engine.request import Request
+from tests.divtrace.origin.rewriting import append_audit
 from tests.divtrace.origin.worlds import World
 from tests.divtrace.trace.builders import TraceBuilder, segment
 
@@ -158,42 +159,9 @@ def test_a_row_that_changed_after_it_was_written_is_blamed_on_its_first_reader_o
         return builder
 
     paths = run(False).write(tmp_path / "a.h5"), run(True).write(tmp_path / "b.h5")
-    _append_audit(paths[1], step=1, position=2, layer=0)
+    append_audit(paths[1], step=1, position=2, layer=0)
     with open_trace(paths[0]) as a, open_trace(paths[1]) as b:
         result = find_origins(a, b, "r", 7)
         (origin,) = result.origins
         assert (origin.kind, origin.step_b, origin.layer) == (OriginKind.CHANGED_AFTER_WRITING, 1, 1)
         assert [(f.kind, f.position, f.layer) for f in origin.faults] == [("changed", 2, 0)]
-
-
-def _append_audit(path: Path, step: int, position: int, layer: int) -> None:
-    """Record the run again with one audit line in it, through the writer's own interface."""
-    import h5py
-
-    from divtrace.trace.header import parse_header
-    from divtrace.trace.schema import TABLES
-    from divtrace.trace.writer import TraceWriter
-
-    copy = path.with_suffix(".audited.h5")
-    with h5py.File(path, "r") as source:
-        header = parse_header(bytes(source["header"][()].tobytes()), str(path))
-        with TraceWriter(copy, header) as writer:
-            for table in TABLES:
-                if table.name in source and table.name != "footer" and len(source[table.name]):
-                    columns = {name: source[table.name][name][()] for name in source[table.name]}
-                    if len(next(iter(columns.values()))):
-                        writer.append(table.name, columns)
-            start = writer.length("string_bytes")
-            writer.append("string_bytes", {"value": np.frombuffer(b"changed", np.uint8)})
-            kind = writer.append_row("strings", offset=start, count=7)
-            writer.append_row(
-                "audits",
-                step=step,
-                request=0,
-                position=position,
-                layer=layer,
-                kind_string=kind,
-                expected_hash=1,
-                found_hash=2,
-            )
-    copy.replace(path)

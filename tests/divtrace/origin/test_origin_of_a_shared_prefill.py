@@ -259,3 +259,24 @@ def test_the_same_path_over_another_row_count_is_a_selector_input(tmp_path: Path
         (origin,) = find_origins(a, b, "anchor", 9).origins
         assert origin.kind is OriginKind.SELECTOR_INPUT
         assert [(s.site, s.rows_a, s.rows_b) for s in origin.suspects] == [("model.layers.1.self_attn.k_proj", 1, 7)]
+
+
+def test_another_place_in_an_equal_call_is_a_selector_input(tmp_path: Path) -> None:
+    """Tiled kernels give other bits at the remainder of a tile: same path, same rows, another place in the batch."""
+
+    def run(first: str, second: str, silent: bool) -> World:
+        world = World(lambda _step, _site, _rows: "gemm")
+        if silent:
+            world.silent_changes.add((0, "model.layers.1.mlp.up_proj"))
+        prompts = {"left": (2, 3, 4), "right": (5, 6, 7)}
+        for name, prompt in prompts.items():
+            world.submit(Request(name, prompt, 1))
+        world.step([(name, SegmentKind.PREFILL, prompts[name], 1) for name in (first, second)])
+        return world
+
+    paths = run("left", "right", False).write(tmp_path / "a.h5"), run("right", "left", True).write(tmp_path / "b.h5")
+    with open_trace(paths[0]) as a, open_trace(paths[1]) as b:
+        (origin,) = find_origins(a, b, "left").origins
+        assert (origin.kind, origin.layer) == (OriginKind.SELECTOR_INPUT, 2)
+        assert (origin.packed_row_a, origin.packed_row_b) == (0, 3)
+        assert {s.changed for s in origin.suspects} == {"place"}
