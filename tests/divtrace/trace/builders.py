@@ -212,9 +212,13 @@ class TraceBuilder:
         if end:
             observer.run_finished(interrupted)
 
-    def write(self, path: Path, level: Level = Level.KV, top_k: int = 4, **recorder_settings: Any) -> Path:
-        """Record the run into a trace at `path`."""
-        self.replay(Recorder(path, level, top_k, workload=self.workload, **recorder_settings))
+    def write(
+        self, path: Path, level: Level = Level.KV, top_k: int = 4, end: bool = True, **recorder_settings: Any
+    ) -> Path:
+        """Record the run into a trace at `path`; without `end` it ends early, after a last flush."""
+        recorder = Recorder(path, level, top_k, workload=self.workload, **({"flush_steps": 1} | recorder_settings))
+        self.replay(recorder, end=end)
+        recorder.abandon()
         return path
 
     def _event(self, batch: Batch, sampled: tuple[SampledRow, ...], parts: dict[str, Any]) -> StepEvent:
