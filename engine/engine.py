@@ -333,7 +333,7 @@ class Engine:
         timings: StepTimings,
         memory: tuple[MemoryRead, ...],
     ) -> None:
-        if not self.observers:
+        if not self.observers or batch.step in self.known:
             return
         event = StepEvent(
             batch=batch,
