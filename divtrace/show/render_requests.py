@@ -52,5 +52,5 @@ def _table(views: tuple[RequestView, ...]) -> Table:
         cells += [str(view.cached_tokens)] if caches else []
         cells += [str(view.preemptions)] if preempts else []
         cells += [f"{view.accepted_tokens}/{view.proposed_tokens}"] if speculates else []
-        table.add_row(*cells, plain(excerpt(view.output_text, _TEXT_CHARACTERS)))
+        table.add_row(*cells, Text(excerpt(view.output_text, _TEXT_CHARACTERS)))
     return table

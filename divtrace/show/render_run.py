@@ -21,7 +21,7 @@ def show_run(trace: Trace) -> RenderableType:
     """Header facts, the first requests and the first steps."""
     return Group(
         plain(trace.path, "bold"),
-        facts_table(_facts(trace)),
+        facts_table(run_facts(trace)),
         "",
         show_requests(trace, _TABLE_LINES),
         "",
@@ -48,7 +48,7 @@ def run_json(trace: Trace) -> dict[str, Any]:
     }
 
 
-def _facts(trace: Trace) -> list[tuple[str, str]]:
+def run_facts(trace: Trace) -> list[tuple[str, str]]:
     header = trace.header
     model = header.settings.get("model")
     model = model if isinstance(model, dict) else {}

@@ -145,7 +145,9 @@ def _ruler(timeline: Timeline, steps: int) -> Text:
 
 
 def _line(label: str, content: Text) -> Text:
-    return Text.assemble(plain(excerpt(label, _LABEL_WIDTH).ljust(_LABEL_WIDTH + 1), "bold"), content, no_wrap=True)
+    return Text.assemble(
+        Text(excerpt(label, _LABEL_WIDTH).ljust(_LABEL_WIDTH + 1), style="bold"), content, no_wrap=True
+    )
 
 
 def _legend(timeline: Timeline, letters: dict[str, str]) -> Table:
