@@ -22,15 +22,16 @@ from engine.kernels.invariant.layout import (
     WeightLayout,
 )
 from engine.kernels.invariant.scalars import load_bf16, load_f16, load_f32, store_f32
-from engine.kernels.invariant.unpack import make_unpack_affine, widen_f16
+from engine.kernels.invariant.unpack import make_dot_packed, make_unpack_affine, widen_f16
 from engine.kernels.invariant.vectors import make_dot_block
 
-SERIAL_PRODUCTS = 200_000
+SERIAL_PRODUCTS = 60_000
 
 _dot_1, _dot_2, _dot_3 = make_dot_block(1), make_dot_block(2), make_dot_block(3)
 _dot_4, _dot_6 = make_dot_block(4), make_dot_block(6)
 _unpack_2, _unpack_3, _unpack_4 = make_unpack_affine(2), make_unpack_affine(3), make_unpack_affine(4)
 _unpack_5, _unpack_6, _unpack_8 = make_unpack_affine(5), make_unpack_affine(6), make_unpack_affine(8)
+_packed_4, _packed_8 = make_dot_packed(4), make_dot_packed(8)
 
 _ADDRESS = types.intp
 _ROWS = types.NamedUniTuple(types.int64, len(RowsLayout._fields), RowsLayout)
@@ -71,6 +72,32 @@ def _unpack_column(weights: WeightLayout, packed: int, scales: int, biases: int,
         _unpack_6(packed, scales, biases, shift, size, out)
 
 
+@njit(_ADDRESS(_WEIGHTS, _ADDRESS, types.int64, types.int64, _ADDRESS), cache=True, forceinline=True)
+def _wide_scales(weights: WeightLayout, stored: int, first: int, count: int, wide: int) -> int:
+    """Address of the f32 scales (or biases) of columns `first .. first + count`, widened to `wide` when halves."""
+    groups = weights.input_size >> weights.group_shift
+    if weights.stored == F32_STORED:
+        return stored + first * groups * 4
+    _widen(stored + first * groups * 2, weights.stored, count * groups, wide)
+    return wide
+
+
+@njit(types.void(_ADDRESS, _WEIGHTS, types.int64, _ADDRESS, _ADDRESS), cache=True, forceinline=True)
+def _multiply_packed_row(x: int, weights: WeightLayout, first: int, wide_scales: int, out: int) -> None:
+    """A single row by the four columns from `first` on, packed in 4 or 8 bits."""
+    shift, size, row_bytes = weights.group_shift, weights.input_size, weights.row_bytes
+    group_bytes = (size >> shift) * 4
+    packed = weights.weights + first * row_bytes
+    scales = _wide_scales(weights, weights.scales, first, BLOCK_COLUMNS, wide_scales)
+    biases = _wide_scales(
+        weights, weights.biases, first, BLOCK_COLUMNS, wide_scales + BLOCK_COLUMNS * group_bytes
+    )
+    if weights.bits == 4:
+        _packed_4(x, packed, row_bytes, scales, biases, group_bytes, shift, size, out)
+    else:
+        _packed_8(x, packed, row_bytes, scales, biases, group_bytes, shift, size, out)
+
+
 @njit(
     types.void(_WEIGHTS, types.int64, types.int64, types.int64, _ADDRESS, _ADDRESS),
     cache=True,
@@ -88,13 +115,8 @@ def _widen_columns(
             )
         return
     groups = weights.input_size >> weights.group_shift
-    offset = first * groups * (4 if weights.stored == F32_STORED else 2)
-    scales, biases = weights.scales + offset, weights.biases + offset
-    if weights.stored != F32_STORED:
-        wide_biases = wide_scales + BLOCK_COLUMNS * groups * 4
-        _widen(scales, weights.stored, count * groups, wide_scales)
-        _widen(biases, weights.stored, count * groups, wide_biases)
-        scales, biases = wide_scales, wide_biases
+    scales = _wide_scales(weights, weights.scales, first, count, wide_scales)
+    biases = _wide_scales(weights, weights.biases, first, count, wide_scales + BLOCK_COLUMNS * groups * 4)
     for i in range(count):
         row, group = packed + i * weights.row_bytes, i * groups * 4
         _unpack_column(weights, row, scales + group, biases + group, out + i * padded_size * 4)
@@ -145,15 +167,18 @@ def _multiply_group(
     column = group * BLOCK_COLUMNS
     present = min(BLOCK_COLUMNS, weights.output_size - column)
     as_stored = weights.bits == 0 and weights.stored == F32_STORED and rows.padded_size == weights.input_size
-    source = weights.weights + column * weights.row_bytes
-    if not as_stored or present < BLOCK_COLUMNS:
-        source = buffer
-        wide_scales = buffer + BLOCK_COLUMNS * rows.padded_size * 4
-        _widen_columns(weights, column, present, rows.padded_size, wide_scales, buffer)
+    wide_scales = buffer + BLOCK_COLUMNS * rows.padded_size * 4
     place, stride = rows.out + column * 4, weights.output_size * 4
     target, target_stride = (place, stride) if present == BLOCK_COLUMNS else (tail, BLOCK_COLUMNS * 4)
     last = min(rows.rows, panel + rows.panel_rows)
-    _multiply_rows(rows, source, target, target_stride, panel, last)
+    if rows.rows == 1 and (weights.bits == 4 or weights.bits == 8) and present == BLOCK_COLUMNS:
+        _multiply_packed_row(rows.x, weights, column, wide_scales, place)
+    else:
+        source = weights.weights + column * weights.row_bytes
+        if not as_stored or present < BLOCK_COLUMNS:
+            source = buffer
+            _widen_columns(weights, column, present, rows.padded_size, wide_scales, buffer)
+        _multiply_rows(rows, source, target, target_stride, panel, last)
     if weights.bias != 0 or present < BLOCK_COLUMNS:
         bias = weights.bias + column * 4 if weights.bias != 0 else 0
         _finish_columns(target, target_stride, bias, place, stride, panel, last, present)
