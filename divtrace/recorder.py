@@ -17,6 +17,7 @@ from divtrace.errors import TraceError
 from divtrace.record.audit import MemoryAudit
 from divtrace.record.interning import Interner
 from divtrace.record.step_columns import StepColumns
+from divtrace.record.tensors import TensorRing, TensorSettings
 from divtrace.trace.header import Header
 from divtrace.trace.schema import Level
 from divtrace.trace.writer import TraceWriter
@@ -31,7 +32,8 @@ class Recorder:
 
     The file is created when the run starts, flushed every `flush_steps` steps or `flush_seconds` seconds, and
     closed when the run ends. `workload` is kept in the header as it is (JSON-ready). Every `audit_every` steps (0:
-    never) the K/V rows that requests read are held against their hashes at writing; that needs level kv.
+    never) the K/V rows that requests read are held against their hashes at writing; that needs level kv. `tensors` says
+    which whole arrays level tensors keeps.
 
     Raises:
         TraceError: the file exists and `overwrite` is False, or it cannot be written.
@@ -47,6 +49,7 @@ class Recorder:
         flush_seconds: float = 2.0,
         overwrite: bool = False,
         audit_every: int = 0,
+        tensors: TensorSettings | None = None,
     ) -> None:
         self.path = Path(path)
         self.level = level
@@ -56,13 +59,16 @@ class Recorder:
         self._flush_seconds = flush_seconds
         self._overwrite = overwrite
         self._audit_every = audit_every if level.includes(Level.KV) else 0
+        self._tensors = tensors if level.includes(Level.TENSORS) else None
         self._requests: dict[str, int] = {}
         self._writer: TraceWriter | None = None
 
     @property
     def needs(self) -> ObserverNeeds:
         """K/V rows from level `kv` on, and what lies in memory where that is audited."""
-        return ObserverNeeds(kv_rows=self.level.includes(Level.KV), memory_every=self._audit_every)
+        sites = self._tensors.sites if self._tensors is not None else ()
+        kv_rows = self.level.includes(Level.KV)
+        return ObserverNeeds(kv_rows=kv_rows, tensor_sites=sites, memory_every=self._audit_every)
 
     def run_started(self, info: RunInfo) -> None:
         """Create the file with everything in it that is known before the first step."""
@@ -82,7 +88,8 @@ class Recorder:
         self._writer = TraceWriter(self.path, header, self._flush_steps, self._flush_seconds, overwrite=self._overwrite)
         self._interner = Interner(self._writer, info.token_bytes)
         audit = MemoryAudit() if self._audit_every else None
-        self._columns = StepColumns(self._writer, self._interner, self._requests, audit)
+        ring = TensorRing(self._tensors) if self._tensors is not None else None
+        self._columns = StepColumns(self._writer, self._interner, self._requests, audit, ring)
 
     def request_submitted(self, request: Request, step: int) -> None:
         """Note the prompt and the settings of a request."""

@@ -16,11 +16,15 @@ Hashes = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True, slots=True)
 class ChangedRow:
-    """A K or V row in memory whose bytes are not what was written there; hashes are of the tensor that changed."""
+    """A K or V row in memory whose bytes are not what was written there; hashes are of the tensor that changed.
+
+    `kind` is `changed`, or `never_written` where nobody is known to have written that position (expected hash 0).
+    """
 
     request_id: str
     position: int
     layer: int
+    kind: str
     expected_hash: int
     found_hash: int
 
@@ -62,12 +66,16 @@ class MemoryAudit:
         for layer, rows in enumerate(read.layers):
             keys, values = _hashes(rows)
             for position in range(len(keys)):
-                step, row = places[position]
+                place = places.get(position)
+                if place is None:
+                    yield ChangedRow(read.request_id, position, layer, "never_written", 0, keys[position])
+                    continue
+                step, row = place
                 written = self._written[step]
                 expected = int(written.key_hash[row, layer]), int(written.value_hash[row, layer])
                 for at_writing, now in zip(expected, (keys[position], values[position]), strict=True):
                     if at_writing != now:
-                        yield ChangedRow(read.request_id, position, layer, at_writing, now)
+                        yield ChangedRow(read.request_id, position, layer, "changed", at_writing, now)
                         break
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import IntFlag
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,9 @@ from divtrace.record.audit import MemoryAudit
 from divtrace.record.hashing import HashedRows, digest_step, hash_kv_rows
 from divtrace.record.interning import Interner
 from divtrace.record.logits import TopLogits, are_finite, hash_logits, log_sum_exp, top_logits
+from divtrace.record.step_flags import NO_FLAGS, StepFlag
+from divtrace.record.tensor_columns import append_tensors
+from divtrace.record.tensors import TensorRing, fired_trigger
 from divtrace.trace.schema import Level
 from divtrace.trace.writer import TraceWriter
 from engine.batch import Batch, SegmentKind
@@ -23,21 +25,10 @@ SEGMENT_KINDS = (SegmentKind.PREFILL, SegmentKind.DECODE, SegmentKind.VERIFY, Se
 SEGMENT_FIELDS = ("first_position", "first_row", "cached_tokens", "wanted_logits", "proposed_tokens")
 
 
-class StepFlag(IntFlag):
-    """What went wrong in a step: bits of `steps/flags`."""
-
-    LOGITS_NOT_FINITE = 1
-    KV_NOT_FINITE = 2
-    AUDIT_FAILED = 4
-
-
-NO_FLAGS = StepFlag(0)
-
-
 class StepColumns:
     """Appends steps. `requests` gives the row of each request id and is shared with whoever adds requests.
 
-    With `audit`, K/V rows that a step read are held against what was written.
+    With `audit`, K/V rows that a step read are held against what was written; with `tensors`, whole arrays are kept.
     """
 
     def __init__(
@@ -46,6 +37,7 @@ class StepColumns:
         interner: Interner,
         requests: Mapping[str, int],
         audit: MemoryAudit | None = None,
+        tensors: TensorRing | None = None,
     ) -> None:
         self._writer = writer
         self._interner = interner
@@ -53,6 +45,7 @@ class StepColumns:
         self._level = writer.header.level
         self._top_k = writer.header.top_k
         self._audit = audit
+        self._tensors = tensors
 
     def append_step(self, event: StepEvent, flags: StepFlag = NO_FLAGS) -> StepFlag:
         """Append everything that one step did, the row of `steps` last; return its flags."""
@@ -66,6 +59,10 @@ class StepColumns:
             flags |= StepFlag.AUDIT_FAILED
         self._append_drafts(event)
         self._append_lifecycle(event)
+        sampled_offset = self._append_sampled(event)
+        if self._tensors is not None:
+            kept = self._tensors.step_finished(event, fired_trigger(self._tensors.settings, event, flags))
+            append_tensors(self._writer, self._interner, kept)
         self._writer.append_step(
             step=batch.step,
             packed_rows=batch.packed_rows,
@@ -76,7 +73,7 @@ class StepColumns:
             segment_offset=self._append_segments("segments", batch),
             segment_count=len(batch.segments),
             row_offset=self._append_rows("rows", batch, hashed),
-            sampled_offset=self._append_sampled(event),
+            sampled_offset=sampled_offset,
             sampled_count=len(event.sampled),
             flags=int(flags),
             digest=0 if hashed is None else digest_step(hashed.digest),
@@ -102,7 +99,7 @@ class StepColumns:
                 request=self._requests[row.request_id],
                 position=row.position,
                 layer=row.layer,
-                kind_string=self._interner.string("changed"),
+                kind_string=self._interner.string(row.kind),
                 expected_hash=row.expected_hash,
                 found_hash=row.found_hash,
             )
