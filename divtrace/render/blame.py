@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from divtrace.origin.records import Origin, OriginKind, OriginResult
+from divtrace.origin.records import Origin, OriginKind, OriginResult, SiteComparison
 from divtrace.render.parts import flip_words, heading, line, logits_table
 from divtrace.render.sentence import batch_words, blame_sentence, crossing_words, finished_words
 from divtrace.render.text import counted, drift, listed, name, positions
@@ -64,8 +64,7 @@ def _origin(origin: Origin) -> Iterator[RenderableType]:
     for crossing in origin.crossings:
         yield line("crossing", crossing_words(crossing))
     if origin.suspects:
-        sites = listed((f"{name(s.site)} ({s.path_a} → {s.path_b})" for s in origin.suspects), MOST_SUSPECTS)
-        yield line("made by", sites)
+        yield line("sites", listed((_suspect(suspect, origin) for suspect in origin.suspects), MOST_SUSPECTS))
     elif origin.site_classes:
         yield line("lies in", listed(site_class.value for site_class in origin.site_classes))
     if origin.drift is not None:
@@ -75,6 +74,15 @@ def _origin(origin: Origin) -> Iterator[RenderableType]:
     for fault in origin.faults[:MOST_FAULTS]:
         found = f"{name(fault.expected)} expected, {name(fault.found)} found"
         yield line("fault", f"run {fault.run}, position {fault.position}: {fault.kind}, {found}")
+
+
+def _suspect(suspect: SiteComparison, origin: Origin) -> str:
+    changes = {
+        "path": f"{suspect.path_a} → {suspect.path_b}",
+        "rows": f"{suspect.path_a}, {suspect.rows_a} → {suspect.rows_b} rows",
+        "place": f"{suspect.path_a}, row {origin.packed_row_a} → {origin.packed_row_b} of the batch",
+    }
+    return f"{name(suspect.site)} ({name(changes[suspect.changed])})"
 
 
 def _difference(origin: Origin) -> str:

@@ -46,7 +46,7 @@ def diff_sentence(result: DiffResult) -> str:
         return "Nothing could be compared: no request of these traces has a partner with tokens."
     if result.outcome is Outcome.STATE:
         first = next(r for r in result.requests if r.state_differs)
-        return f"Tokens are equal in {compared}, but the state of {name(first.id_a)} is not: {_state(first)}."
+        return f"All {compared} are equal, but the state of {name(first.id_a)} is not: {_state(first)}."
     if result.outcome is Outcome.INPUTS:
         return _inputs_sentence(result)
     flipped = [r for r in result.requests if r.divergence is not None]

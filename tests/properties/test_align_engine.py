@@ -13,11 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from divtrace.diff.compare import diff_traces
-from divtrace.diff.records import Outcome
+from divtrace.diff.records import DiffResult, Outcome
 from divtrace.origin.find import find_origins
-from divtrace.origin.records import OriginKind
+from divtrace.origin.records import OriginKind, OriginResult
 from divtrace.recorder import Recorder
-from divtrace.trace.reader import open_trace
+from divtrace.trace.reader import Trace, open_trace
 from engine.engine import Engine
 from engine.request import Arrival, Request
 from engine.settings import parse_settings
@@ -71,7 +71,9 @@ def record(path: Path, requests: Sequence[Request], arm: dict[str, Any], policy:
 
 @QUIET
 @given(requests=request_lists(), first=arms(), second=arms())
-def test_forced_gemv_shows_no_difference_and_leaves_no_row_unmatched(requests, first, second) -> None:
+def test_forced_gemv_shows_no_difference_and_leaves_no_row_unmatched(
+    requests: list[Request], first: dict[str, Any], second: dict[str, Any]
+) -> None:
     with tempfile.TemporaryDirectory() as folder:
         paths = [record(Path(folder) / f"{n}.h5", requests, arm, "gemv") for n, arm in (("a", first), ("b", second))]
         with open_trace(paths[0]) as a, open_trace(paths[1]) as b:
@@ -83,7 +85,9 @@ def test_forced_gemv_shows_no_difference_and_leaves_no_row_unmatched(requests, f
 
 @QUIET
 @given(requests=request_lists(), first=arms(), second=arms())
-def test_every_origin_of_a_threshold_has_a_path_or_a_selector_input_that_changed(requests, first, second) -> None:
+def test_every_origin_of_a_threshold_has_a_path_or_a_selector_input_that_changed(
+    requests: list[Request], first: dict[str, Any], second: dict[str, Any]
+) -> None:
     with tempfile.TemporaryDirectory() as folder:
         paths = [
             record(Path(folder) / f"{n}.h5", requests, arm, "threshold:4") for n, arm in (("a", first), ("b", second))
@@ -99,5 +103,5 @@ def test_every_origin_of_a_threshold_has_a_path_or_a_selector_input_that_changed
                         assert min(crossing.rows_a, crossing.rows_b) <= 4 < max(crossing.rows_a, crossing.rows_b)
 
 
-def _walks(a, b, result):
+def _walks(a: Trace, b: Trace, result: DiffResult) -> list[OriginResult]:
     return [find_origins(a, b, r.id_a) for r in result.requests if r.compared_tokens]

@@ -60,7 +60,9 @@ def bounded_memory() -> Iterator[None]:
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 )
 @given(cell=st.sampled_from(CELLS), row=st.integers(0, 7), value=NUMBERS)
-def test_any_number_in_any_cell_gives_an_answer_or_one_sentence(pair, tmp_path, cell, row, value) -> None:
+def test_any_number_in_any_cell_gives_an_answer_or_one_sentence(
+    pair: tuple[Path, Path], tmp_path: Path, cell: dict[str, object], row: int, value: int
+) -> None:
     damaged = tmp_path / "damaged.h5"
     shutil.copy(pair[1], damaged)
     overwrite_cell(damaged, {**cell, "row": row}, value)

@@ -15,14 +15,14 @@ from divtrace.origin.find import find_origins
 from divtrace.trace.reader import open_trace
 from engine.request import Request
 from tests.divtrace.origin.schedules import Schedule, serve
-from tests.divtrace.origin.worlds import World, true_origins
+from tests.divtrace.origin.worlds import PathRule, World, true_origins
 
 QUIET = settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 )
 
 
-def threshold_rule(limit: int):
+def threshold_rule(limit: int) -> PathRule:
     return lambda _step, _site, rows: "gemv" if rows <= limit else "gemm"
 
 
@@ -66,7 +66,9 @@ def schedules(draw: st.DrawFn) -> Schedule:
     flip=st.booleans(),
     back=st.integers(0, 7),
 )
-def test_origins_are_exactly_those_that_the_oracle_knows(requests, first, second, limit, flip, back) -> None:
+def test_origins_are_exactly_those_that_the_oracle_knows(
+    requests: list[Request], first: Schedule, second: Schedule, limit: int, flip: bool, back: int
+) -> None:
     ties = frozenset((r.id, len(r.prompt) + r.max_tokens - 1) for r in requests) if flip else frozenset()
     worlds = [serve(World(threshold_rule(limit), ties=ties), requests, arm) for arm in (first, second)]
     with tempfile.TemporaryDirectory() as folder:
@@ -82,7 +84,9 @@ def test_origins_are_exactly_those_that_the_oracle_knows(requests, first, second
 
 @QUIET
 @given(requests=request_lists(), first=schedules(), second=schedules())
-def test_arms_that_only_schedule_differently_show_no_difference(requests, first, second) -> None:
+def test_arms_that_only_schedule_differently_show_no_difference(
+    requests: list[Request], first: Schedule, second: Schedule
+) -> None:
     worlds = [serve(World(always_gemv), requests, arm) for arm in (first, second)]
     with tempfile.TemporaryDirectory() as folder:
         paths = [world.write(Path(folder) / f"{name}.h5") for name, world in zip("ab", worlds, strict=True)]

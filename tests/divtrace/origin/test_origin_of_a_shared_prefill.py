@@ -17,7 +17,7 @@ from divtrace.trace.schema import Level
 from engine.batch import SegmentKind
 from engine.request import Request
 from tests.divtrace.origin.schedules import Schedule, serve
-from tests.divtrace.origin.worlds import World
+from tests.divtrace.origin.worlds import PathRule, World
 
 ANCHOR = Request("anchor", (3, 4, 5), 14)
 FOLLOWER = Request("follower", (6, 7, 8, 9, 10, 11), 3)
@@ -33,7 +33,12 @@ def gemv(_step: int, _site: str, _rows: int) -> str:
 
 
 def write_arm(
-    folder: Path, name: str, max_active: int, level: Level = Level.KV, path_rule=rule, follower: Request = FOLLOWER
+    folder: Path,
+    name: str,
+    max_active: int,
+    level: Level = Level.KV,
+    path_rule: PathRule = rule,
+    follower: Request = FOLLOWER,
 ) -> tuple[Path, World]:
     world = World(path_rule, ties=frozenset({TIE}), settings={"scheduler": {"max_active": max_active}})
     schedule = Schedule(max_active=max_active, arrivals={"follower": 2})

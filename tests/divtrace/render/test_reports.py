@@ -101,3 +101,21 @@ def test_documents_are_json_with_sentence_and_version(flipped: tuple[DiffResult,
     for document, schema in ((diff, diff_schema()), (origin, origin_schema())):
         json.dumps(document, allow_nan=False)
         assert set(schema["properties"]) <= set(document)
+
+
+def test_state_without_a_flip_is_told_as_such(tmp_path: Path) -> None:
+    requests = [Request("anchor", (3, 4, 5), 14), Request("follower", (6, 7, 8, 9, 10, 11), 3)]
+    paths = []
+    for name, limit in (("a", 1), ("b", 2)):
+        world = serve(World(rule), requests, Schedule(max_active=limit, arrivals={"follower": 2}))
+        paths.append(world.write(tmp_path / f"{name}.h5"))
+    with open_trace(paths[0]) as a, open_trace(paths[1]) as b:
+        diff, origins = diff_traces(a, b), find_origins(a, b)
+    assert diff_sentence(diff) == (
+        "All 17 tokens of 2 requests are equal, but the state of anchor is not: "
+        "KV rows first differ at position 4, layer 0."
+    )
+    assert blame_sentence(origins).startswith("request anchor keeps its tokens up to position 16 (output token 13)")
+    text = " ".join(plain(render_blame(origins)).split())
+    assert "sites model.layers.0.self_attn.k_proj (gemv → gemm)" in text
+    assert "logits differ" in text
