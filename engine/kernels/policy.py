@@ -39,7 +39,9 @@ RULE_HELP = "use native, gemv, gemm, threshold:N (N >= 0), tile:T (T >= 2) or in
 
 @dataclass(frozen=True, slots=True)
 class LinearRule:
-    """`native`, `gemv`, `gemm`, `invariant`, `threshold` (gemv up to `limit` rows, gemm above) or `tile` (`limit` rows a call)."""
+    """`native`, `gemv`, `gemm`, `invariant`, `threshold` (gemv up to `limit` rows, gemm above) or `tile` (`limit`
+    rows a call).
+    """
 
     name: str
     limit: int = 0

@@ -1,4 +1,6 @@
-"""One linear site: its weights in the forms that the kernels want, made at first use. Must not know policies or steps."""
+"""One linear site: its weights in the forms that the kernels want, made at first use. Must not know policies or
+steps.
+"""
 
 from __future__ import annotations
 
