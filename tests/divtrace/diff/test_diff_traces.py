@@ -144,12 +144,12 @@ def test_state_that_differs_under_equal_tokens_is_found_with_its_first_row(tmp_p
 def test_the_first_logits_that_differ_come_before_the_token_that_does(tmp_path: Path) -> None:
     a, b = article_pair()
     a.logits[("r", 4)] = logits_row({10: 5.0, 12: 4.0})
-    b.logits[("r", 4)] = logits_row({10: 5.0, 12: 4.25})
+    b.logits[("r", 4)] = logits_row({10: 5.0, 12: 4.0078125})
     (request,) = diff_of(tmp_path, a, b).requests
     assert request.first_logits_difference is not None
     assert request.first_logits_difference.position == 4
     assert request.divergence is not None
-    assert request.divergence.flip.largest_drift_before == 0.25
+    assert request.divergence.flip.largest_drift_before == 0.0078125
     assert request.divergence.flip.median_drift_before == 0.0
 
 
