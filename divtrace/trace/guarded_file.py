@@ -160,6 +160,9 @@ def _open_hard_link(group: h5py.Group, name: str, where: str) -> object:
             raise TraceError(f"{where}: missing; {DAMAGED}.")
         if group.id.links.get_info(encoded).type != h5py.h5l.TYPE_HARD:
             raise TraceError(f"{where}: a link to another place; {DAMAGED}.")
-        return h5py.h5o.open(group.id, encoded)
+        opened = h5py.h5o.open(group.id, encoded)
+        if h5py.h5o.get_info(opened).rc != 1:
+            raise TraceError(f"{where}: the same object under two names; {DAMAGED}.")
+        return opened
     except (OSError, RuntimeError, ValueError, KeyError) as error:
         raise TraceError(f"{where}: cannot be opened; {DAMAGED}.") from error

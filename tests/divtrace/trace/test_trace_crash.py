@@ -20,7 +20,7 @@ from tests.divtrace.trace.recording_process import long_run
 
 ROOT = Path(__file__).parents[3]
 FLUSH_STEPS = 4
-KILLS = int(os.environ.get("DIVTRACE_KILLS", "6"))
+KILLS = int(os.environ.get("DIVTRACE_KILLS", "4"))
 
 
 def start(path: Path, steps: int, **options: object) -> subprocess.Popen[str]:

@@ -62,6 +62,11 @@ def group_loop(file: h5py.File) -> None:
     file["rows/position"] = file["rows"]
 
 
+def two_names(file: h5py.File) -> None:
+    del file["rows/position"]
+    file["rows/position"] = file["rows/row"]
+
+
 def virtual(file: h5py.File) -> None:
     rows = len(file["rows/position"])
     del file["rows/position"]
@@ -185,7 +190,7 @@ def version_of_another_type(file: h5py.File) -> None:
 
 
 LIES = [
-    external_link, soft_link, group_loop, virtual, external_storage, unknown_filter, other_type,
+    two_names, external_link, soft_link, group_loop, virtual, external_storage, unknown_filter, other_type,
     variable_length, other_width, too_few_rows, flush_with_a_wrong_checksum,
     flush_that_promises_one_row_more, rows_that_are_not_stored, huge_claim, huge_chunk, missing_column,
     missing_table, missing_flushes, request_out_of_range, string_out_of_range, offset_out_of_range,
