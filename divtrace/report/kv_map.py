@@ -51,8 +51,9 @@ def _last_versions(rows: RowPairs) -> RowPairs:
     """What the last decision read at each position: one row a position."""
     last = np.ones(rows.positions.size, bool)
     last[:-1] = rows.positions[1:] != rows.positions[:-1]
-    picked = (column[last] for column in (rows.positions, rows.read_from, rows.records_a, rows.records_b))
-    return RowPairs(*picked, rows.unmatched)
+    return RowPairs(
+        rows.positions[last], rows.read_from[last], rows.records_a[last], rows.records_b[last], rows.unmatched
+    )
 
 
 def _compare(runs: RunPair, rows: RowPairs) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.float64]]:

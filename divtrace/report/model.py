@@ -1,4 +1,4 @@
-"""What a report page is made of, typed and JSON-ready: columns of numbers, strings by index. Must not know HTML or HDF5.
+"""What a report page is made of, typed and JSON-ready: columns of numbers, strings by index. Knows no HTML, no HDF5.
 
 All columns of one record have the same length. A `None` in a column of floats means not recorded or not comparable.
 """

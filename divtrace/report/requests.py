@@ -1,4 +1,4 @@
-"""Requests to read, side by side: tokens, gaps, drifts, top-k. Keeps within a budget of tokens and says what it left out."""
+"""Requests to read, side by side: tokens, gaps, drifts, top-k. Keeps within a budget and says what it left out."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """The part of a report that is words: one sentence, the proof in one line, is it a bug, and the six answers.
 
-Written for somebody who knows nothing of the tool and has one minute; the exact sentence of `divtrace blame` stands below.
+Written for somebody who knows nothing of the tool and has one minute; the exact sentence of `divtrace blame`
+stands below it on the page.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """The top of the page. `tone` is rounding, bug, inputs, undecided or nothing and picks the sign beside the answer."""
+    """The top of the page. `tone` (rounding, bug, inputs, undecided, nothing) picks the sign beside the answer."""
 
     headline: str
     subtitle: str
@@ -107,7 +108,8 @@ def crossing_sentence(crossing: Crossing) -> str:
     if limit is not None and rows > limit:
         why += f" are over the threshold of {limit}"
     classes = listed(site_class.value for site_class in crossing.site_classes)
-    return f"{why}, so {counted(crossing.sites, 'site')} ({classes}) took {short_text(taken)} instead of {short_text(usual)}"
+    sites = counted(crossing.sites, "site")
+    return f"{why}, so {sites} ({classes}) took {short_text(taken)} instead of {short_text(usual)}"
 
 
 def proof_line(blame: BlameResult) -> str:
@@ -170,8 +172,8 @@ def _headline(blame: BlameResult) -> str:
     )
     joined = who_joined(origin)
     cause = f"{joined} joined its batch" if joined else "its rows were computed in another batch"
-    link = "because" if blame.confidence in (Confidence.PROVEN, Confidence.SHOWN) else "and the suspect is that"
-    return f"{what} {link} {cause} {when}."
+    link = " because" if blame.confidence in (Confidence.PROVEN, Confidence.SHOWN) else "; suspected cause:"
+    return f"{what}{link} {cause} {when}."
 
 
 def _subtitle(blame: BlameResult) -> str:
@@ -203,7 +205,7 @@ def _answers(blame: BlameResult) -> tuple[Answer, ...]:
         answers.append(Answer("Which step caused it?", _step_words(blame, origin)))
         joined = who_joined(origin)
         crossing = main_crossing(origin)
-        company = f"{joined[:1].upper()}{joined[1:]}." if joined else "Nobody."
+        company = f"{joined}." if joined else "Nobody."
         answers.append(
             Answer(
                 "What joined the batch there?",

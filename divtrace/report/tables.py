@@ -113,7 +113,7 @@ def _origin_card(blame: BlameResult) -> ChainCard:
     origin = origin_of(blame)
     assert origin is not None
     joined, crossing = who_joined(origin), main_crossing(origin)
-    lines = [f"{joined[:1].upper()}{joined[1:]} joined the batch."] if joined else []
+    lines = [f"Joined the batch: {joined}."] if joined else []
     lines += [f"{crossing_sentence(crossing)}."] if crossing else [f"What the trace shows: {origin.kind.value}."]
     first = (
         f"layer {origin.layer}, {positions(origin.positions)}" if origin.tensor != "logits" else "the logits themselves"
@@ -135,7 +135,7 @@ def _carrier_card(origins: OriginResult) -> ChainCard:
     history = origins.divergence.flip if origins.divergence is not None else None
     if history is not None and history.median_drift_before is not None:
         lines.append(
-            f"Logits drifted by {history.median_drift_before:.2g} (median) and {history.largest_drift_before:.2g} (largest) "
+            f"Logits drifted by {history.median_drift_before:.2g} (median), {history.largest_drift_before:.2g} at most "
             "and changed no token: every gap was larger."
         )
     return ChainCard("Carriers", positions(carriers.positions), tuple(lines))

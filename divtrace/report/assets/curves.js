@@ -41,10 +41,15 @@
     chart.over.addEventListener("mouseleave", report.hideTip);
   }
 
+  // Of the splits of a logarithmic axis only the powers of ten.
+  function decades(_, splits) {
+    return splits.map((value) => (Math.abs(Math.log10(value) - Math.round(Math.log10(value))) < 1e-6 ? value : null));
+  }
+
   function words(page, found) {
     const parts = [`Gap: how far the best logit lies above the second. ${found.hasDrift ? "Drift: how far the margin between these two moved from run A to run B. A token can only flip where the drift reaches the gap." : ""}`];
     const zero = found.drifts.filter((value) => value === 0).length;
-    if (zero) parts.push(`${zero} of ${found.drifts.length} drifts are exactly zero and have no point on this scale.`);
+    if (zero) parts.push(`${zero} of ${found.drifts.length} drifts ${zero === 1 ? "is" : "are"} exactly zero and ${zero === 1 ? "has" : "have"} no point on this scale.`);
     if (found.hasDrift && page.split !== null) {
       const drifting = found.drifts.filter((value, place) => value > 0 && page.prompt_tokens + place < page.split).length;
       parts.push(`Here the drift sat there for ${report.counted(drifting, "decision")} before a gap was small enough.`);
@@ -58,12 +63,12 @@
     const dots = (colour, size) => ({ show: true, size, fill: report.colour(colour), stroke: report.colour(colour) });
     return {
       width: report.pageWidth(box), height: 300, padding: [14, 14, 0, 0],
-      cursor: { drag: { x: true, y: false } },
+      cursor: { drag: { x: true, y: false } }, legend: { live: false, markers: { width: 0, fill: (self, index) => self.series[index].stroke(self, index) } },
       scales: { x: { time: false }, y: { distr: 3, range: (_, low, high) => (low === null ? limits : [Math.min(low / 2, limits[0]), Math.max(high * 2, limits[1])]) } },
       axes: [
         { label: "position", labelSize: 20, stroke: report.colour("muted"), grid: { stroke: report.colour("line"), width: 1 }, ticks: { stroke: report.colour("line") }, font: "11px system-ui", labelFont: "12px system-ui", incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000] },
-        { label: "logits, log scale", labelSize: 18, size: 68, stroke: report.colour("muted"), grid: { stroke: report.colour("line"), width: 1 }, ticks: { show: false }, font: "11px system-ui", labelFont: "12px system-ui",
-          values: (_, splits) => splits.map((value) => (value === null ? "" : value.toExponential(0).replace("e+0", "").replace("e", "·10^"))) },
+        { label: "logits, log scale", labelSize: 18, size: 68, stroke: report.colour("muted"), grid: { stroke: report.colour("line"), width: 1, filter: decades }, ticks: { show: false }, font: "11px system-ui", labelFont: "12px system-ui",
+          filter: decades, values: (_, splits) => splits.map((value) => (value === null ? "" : value >= 0.001 ? String(Number(value.toPrecision(1))) : value.toExponential(0))) },
       ],
       series: [
         { label: "position", value: (_, value) => String(value ?? "–") },
@@ -101,7 +106,12 @@
       ctx.fillStyle = colour;
       ctx.font = `700 ${12 * ratio}px system-ui, sans-serif`;
       ctx.textAlign = x > left + width - 60 * ratio ? "right" : "left";
-      ctx.fillText(text, x + (ctx.textAlign === "right" ? -5 : 5) * ratio, top + 12 * ratio);
+      const left = x + (ctx.textAlign === "right" ? -5 : 5) * ratio;
+      ctx.setLineDash([]);
+      ctx.strokeStyle = report.colour("card");
+      ctx.lineWidth = 4 * ratio;
+      ctx.strokeText(text, left, top + height / 2);
+      ctx.fillText(text, left, top + height / 2);
     }
   }
 

@@ -37,7 +37,7 @@
   function draw() {
     const width = report.pageWidth(box);
     cellWidth = (width - GUTTER - 12) / columns;
-    cellHeight = Math.max(3, Math.min(10, 260 / kv.layers));
+    cellHeight = Math.max(3, Math.min(16, 260 / kv.layers));
     const height = TOP + kv.layers * cellHeight + BOTTOM;
     const context = report.sizeCanvas(canvas, width, height);
     const looks = Array.from({ length: 256 }, (_, value) => (value >= 3 ? shade(value) : null));

@@ -3,7 +3,19 @@
 (() => {
   const kindPatterns = { prefill: "solid", decode: "thin", verify: "stripes", recompute: "cross" };
   const pathPatterns = ["solid", "diagonal", "dots", "stripes", "cross", "thin"];
-  const paths = [...new Set(report.data.runs.flatMap((run) => run.plans.flatMap((plan) => plan.groups.map((group) => group.path))))];
+  const paths = pathsByRows();
+
+  // The path that serves the fewest rows comes first and stays plain; what larger calls take is hatched.
+  function pathsByRows() {
+    const least = new Map();
+    for (const plan of report.data.runs.flatMap((run) => run.plans)) {
+      for (const { path, rows, site_class: siteClass } of plan.groups) {
+        const rank = siteClass === "attention" ? 1e9 : rows;
+        least.set(path, Math.min(least.get(path) ?? Infinity, rank));
+      }
+    }
+    return [...least.keys()].sort((left, right) => least.get(left) - least.get(right) || (left < right ? -1 : 1));
+  }
 
   report.kindLook = (kind) => ({ colour: report.colour(kind in kindPatterns ? kind : "other"), pattern: kindPatterns[kind] ?? "dots" });
   report.pathLook = (path) => {

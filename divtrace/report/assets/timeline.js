@@ -92,6 +92,28 @@
     report.emit("view");
   }
 
+  // First and last step of the story in both runs, null without one.
+  function storySpan() {
+    const { focus } = data;
+    if (!focus || focus.origins.length === 0) return null;
+    const steps = [focus.step_a, focus.step_b, ...focus.origins.flatMap((mark) => [mark.step_a, mark.step_b])].filter((step) => step !== null);
+    return { first: Math.min(...steps), last: Math.max(...steps) };
+  }
+
+  function showStory() {
+    const span = storySpan();
+    if (!span) return;
+    const margin = Math.max(4, (span.last - span.first) * 0.15);
+    show(Math.max(0, span.first - margin), Math.min(longest, span.last + 1 + margin));
+  }
+
+  // A long run starts where the story is: else cause and flip would share a few pixels.
+  report.showFirstView = () => {
+    const span = storySpan();
+    report.byId("zoom-story").hidden = !span;
+    if (span && (span.last - span.first) * 6 < longest && longest > 200) showStory();
+  };
+
   report.keepInView = (step) => {
     if (step === null || (step >= view.from && step + 1 <= view.to)) return;
     const span = view.to - view.from;
@@ -131,13 +153,15 @@
     const context = report.sizeCanvas(pane.canvas, pane.width, total);
     const scale = report.xScale(pane.width);
     labels(context, run, number, height, pane.width);
+    const place = { run, number, height, scale, header: HEADER, total: total - AXIS, width: pane.width };
     context.save();
     context.beginPath();
     context.rect(GUTTER, 0, scale.inner + RIGHT, total);
     context.clip();
+    report.drawChosen(context, place, false);
     const columns = view.colourBy === "path" ? report.pathColumns(number, pane.width, (plan) => run.plans[plan].main) : null;
     for (const kind of [1, 2, 0, 3, 4, 5, 6, 7]) drawBars(context, run, kind, height, scale, columns);
-    report.drawMarks(context, { run, number, height, scale, header: HEADER, total: total - AXIS, width: pane.width });
+    report.drawMarks(context, place);
     context.restore();
     axis(context, number, scale, total);
   }
@@ -146,12 +170,10 @@
     const page = report.page();
     const chosen = page && report.side(page, number) ? report.side(page, number).number : -1;
     context.textBaseline = "middle";
+    context.fillStyle = report.colour("soft");
+    for (let row = 0; row < run.requests.length; row += 2) context.fillRect(0, HEADER + row * height, width, height);
     run.requests.forEach((name, row) => {
       const y = HEADER + row * height;
-      if (row % 2 === 0) {
-        context.fillStyle = report.colour("soft");
-        context.fillRect(0, y, width, height);
-      }
       if (height < 11 && row !== chosen) return;
       context.fillStyle = report.colour(row === chosen ? "ink" : "muted");
       context.font = `${row === chosen ? "700 " : ""}${Math.min(13, Math.max(11, height - 3))}px system-ui, sans-serif`;
@@ -238,7 +260,7 @@
       scales: { x: { time: false, range: () => [view.from, view.to] }, y: { distr: 3, log: 2, range: () => [0.8, most * 1.3] } },
       axes: [
         { show: false },
-        { size: GUTTER, label: "packed rows", labelSize: 18, stroke: report.colour("muted"), grid: { stroke: report.colour("line"), width: 1 }, ticks: { show: false }, font: "11px system-ui", labelFont: "12px system-ui",
+        { size: GUTTER - 18, label: "packed rows", labelSize: 18, stroke: report.colour("muted"), grid: { stroke: report.colour("line"), width: 1 }, ticks: { show: false }, font: "11px system-ui", labelFont: "12px system-ui",
           splits: () => rowTicks(most), filter: (_, splits) => splits, values: (_, splits) => splits.map((value) => (value === null ? "" : String(value))) },
       ],
       series: [{}, { stroke: report.colour(number ? "run-b" : "run-a"), width: 1.5, fill: `${report.colour(number ? "run-b" : "run-a")}22`, fillTo: 0.8, paths: uPlot.paths.stepped({ align: 1 }), points: { show: false } }],
@@ -269,7 +291,7 @@
     ctx.save();
     const chosen = report.chosenStep(number);
     if (chosen !== null) {
-      ctx.fillStyle = `${report.colour("select")}77`;
+      ctx.fillStyle = `${report.colour("select")}66`;
       const from = chart.valToPos(chosen, "x", true);
       ctx.fillRect(Math.max(left, from), top, Math.max(2 * ratio, chart.valToPos(chosen + 1, "x", true) - from), height);
     }
@@ -286,7 +308,12 @@
       ctx.fillStyle = report.colour("mark");
       ctx.font = `600 ${11 * ratio}px system-ui, sans-serif`;
       ctx.textAlign = "right";
-      ctx.fillText(`threshold: more than ${report.counted(threshold, "row")}`, left + width - 4 * ratio, y - 5 * ratio);
+      ctx.setLineDash([]);
+      ctx.strokeStyle = report.colour("card");
+      ctx.lineWidth = 4 * ratio;
+      const words = `threshold: more than ${report.counted(threshold, "row")}`;
+      ctx.strokeText(words, left + width - 4 * ratio, y - 5 * ratio);
+      ctx.fillText(words, left + width - 4 * ratio, y - 5 * ratio);
     }
     ctx.restore();
   }
@@ -334,6 +361,7 @@
   report.byId("zoom-in").addEventListener("click", () => zoom(1 / 1.6));
   report.byId("zoom-out").addEventListener("click", () => zoom(1.6));
   report.byId("zoom-fit").addEventListener("click", () => show(0, longest));
+  report.byId("zoom-story").addEventListener("click", showStory);
   report.on("redraw", drawAll);
   report.on("view", drawAll);
   report.on("request", () => data.runs.forEach((_, number) => draw(number)));

@@ -4,21 +4,32 @@
   const { data } = report;
 
   report.drawMarks = (context, place) => {
-    chosen(context, place);
+    report.drawChosen(context, place, true);
     events(context, place);
     story(context, place);
   };
 
-  function chosen(context, { number, scale, header, total }) {
+  // The chosen step: a light column behind the bars, an outline over them.
+  report.drawChosen = (context, { number, scale, header, total }, isOutline) => {
     const step = report.chosenStep(number);
     if (step === null) return;
     const width = Math.max(2, scale.perStep);
-    context.fillStyle = `${report.colour("select")}55`;
-    context.fillRect(scale.x(step), header, width, total - header);
+    if (!isOutline) {
+      context.fillStyle = report.colour("select");
+      context.fillRect(scale.x(step), header, width, total - header);
+      return;
+    }
     context.strokeStyle = report.colour("ink");
-    context.lineWidth = 1;
-    context.strokeRect(scale.x(step) + 0.5, header - 1, width, total - header);
-  }
+    context.lineWidth = 1.5;
+    if (width >= 5) {
+      context.strokeRect(scale.x(step), header - 1, width, total - header);
+      return;
+    }
+    context.beginPath();
+    context.moveTo(scale.x(step) + width / 2, header - 1);
+    context.lineTo(scale.x(step) + width / 2, total);
+    context.stroke();
+  };
 
   function events(context, { run, height, scale, header }) {
     const size = Math.min(5, height / 2 - 1);
