@@ -106,12 +106,12 @@
       ctx.fillStyle = colour;
       ctx.font = `700 ${12 * ratio}px system-ui, sans-serif`;
       ctx.textAlign = x > left + width - 60 * ratio ? "right" : "left";
-      const left = x + (ctx.textAlign === "right" ? -5 : 5) * ratio;
+      const at = x + (ctx.textAlign === "right" ? -5 : 5) * ratio;
       ctx.setLineDash([]);
       ctx.strokeStyle = report.colour("card");
       ctx.lineWidth = 4 * ratio;
-      ctx.strokeText(text, left, top + height / 2);
-      ctx.fillText(text, left, top + height / 2);
+      ctx.strokeText(text, at, top + height / 2);
+      ctx.fillText(text, at, top + height / 2);
     }
   }
 
