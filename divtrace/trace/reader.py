@@ -23,7 +23,7 @@ from divtrace.trace.schema import FLUSHES, FOOTER, Column, Table
 from divtrace.trace.seals import last_sealed_lengths
 from divtrace.trace.source import OpenedFile, open_file, read_header
 
-CACHED_COLUMN_BYTES = 4 << 20
+CACHED_COLUMN_BYTES = 16 << 20
 _SCHEMA: Mapping[str, Table] = {table.name: table for table in all_tables()}
 
 
