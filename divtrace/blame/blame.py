@@ -4,39 +4,76 @@ fails.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from divtrace.align.runs import RunPair
+from divtrace.blame import controls
+from divtrace.blame.experiments import Experiments
 from divtrace.blame.records import BlameResult, Confidence, Control, Nature, Verdict
 from divtrace.blame.verdict import Judgement, judge
 from divtrace.diff.compare import diff_runs
 from divtrace.diff.records import DiffResult, Outcome
 from divtrace.origin.find import find_origins_of
 from divtrace.origin.records import OriginResult
-from divtrace.proof.counterfactual import Counterfactuals
-from divtrace.proof.prove import prove
-from divtrace.proof.records import ProofResult, ReplayControl
-from divtrace.replay.replay import Replayer
+from divtrace.proof.past_flip import PastFlip
+from divtrace.proof.records import ProofResult
+from divtrace.reference.records import ReferenceResult
 from divtrace.trace.reader import Trace
 from engine.model.load import LoadedModel
 
 
 @dataclass(frozen=True, slots=True)
 class ProofOptions:
-    """Where and with what to prove. `loaded` is called only if a proof is needed; `scratch` keeps results for
-    resuming.
+    """Where and with what to prove, and what else to run. `loaded` is called only if something has to run.
+
+    `scratch` keeps results for resuming. `check_recording`: one more playback without a recorder. `reference`: the
+    deciding logits in float64. `past_flip`: positions behind the decision at which to measure drift.
     """
 
     loaded: Callable[[], LoadedModel]
     scratch: Path | None = None
     progress: Callable[[str], None] = lambda _: None
+    check_recording: bool = False
+    reference: bool = False
+    past_flip: int = 0
+
+
+@dataclass(slots=True)
+class _Case:
+    """What is known so far."""
+
+    diff: DiffResult
+    controls: list[Control]
+    origins: OriginResult | None = None
+    proof: ProofResult | None = None
+    reference: ReferenceResult | None = None
+    past_flip: PastFlip | None = field(default=None)
+
+    def close(self, judgement: Judgement) -> BlameResult:
+        return BlameResult(
+            verdict=judgement.verdict,
+            nature=judgement.nature,
+            confidence=judgement.confidence,
+            reason=judgement.reason,
+            controls=tuple(self.controls),
+            diff=self.diff,
+            origins=self.origins,
+            proof=self.proof,
+            reference=self.reference,
+            past_flip=self.past_flip,
+            next_time=judgement.next_time,
+        )
 
 
 def blame(
-    a: Trace, b: Trace, request: str | None = None, position: int | None = None, proof: ProofOptions | None = None
+    a: Trace,
+    b: Trace,
+    request: str | None = None,
+    position: int | None = None,
+    proof: ProofOptions | None = None,
+    again: Trace | None = None,
 ) -> BlameResult:
     """Explain why `b` differs from `a`.
 
@@ -46,64 +83,55 @@ def blame(
         request: id of the request to explain; by default the one that diverged first.
         position: the decision to explain; by default the divergence.
         proof: how to re-run; None leaves the verdict a suspicion.
+        again: a second recording of run A; without it A against A is a playback.
 
     Raises:
         DivtraceError: no such request or position. TraceError: a trace is damaged.
     """
     runs = RunPair(a, b)
     diff = diff_runs(runs)
-    controls = [_inputs_control(diff), _weights_control(diff)]
-    stopped = _stopped_by_inputs(diff)
+    case = _Case(diff, [controls.same_prompts(diff), controls.same_weights(diff)])
+    stopped = _stopped_by_inputs(diff) or _stopped_by_again(case, a, again)
     if stopped is not None:
-        return _result(stopped, controls, diff, None, None)
+        return case.close(stopped)
     if diff.outcome is Outcome.NONE_SEEN and request is None:
-        nothing = Judgement(
-            Verdict.NONE_SEEN,
-            Nature.NOTHING,
-            Confidence.SHOWN,
-            f"no difference seen in {diff.compared.tokens} tokens of {diff.compared.requests} requests",
+        return case.close(_none_seen(diff))
+    case.origins = find_origins_of(runs, request, position)
+    if proof is not None and (case.origins.flipped or case.origins.logits_differ or case.origins.differing_rows):
+        stopped = _experiment(
+            case, Experiments(runs, case.origins, proof.loaded(), proof.scratch, proof.progress), proof
         )
-        return _result(nothing, controls, diff, None, None)
-    origins = find_origins_of(runs, request, position)
-    proven = _prove(a, b, origins, proof) if proof is not None and origins.flipped and origins.candidates else None
-    if proven is not None:
-        controls += [_replay_control(control) for control in proven.controls]
-    return _result(judge(origins, proven), controls, diff, origins, proven)
+        if stopped is not None:
+            return case.close(stopped)
+    return case.close(judge(case.origins, case.proof))
 
 
-def _prove(a: Trace, b: Trace, origins: OriginResult, options: ProofOptions) -> ProofResult:
-    loaded = options.loaded()
-    replayers = Replayer(a, loaded), Replayer(b, loaded)
-    with tempfile.TemporaryDirectory(prefix="divtrace-") as temporary:
-        scratch = options.scratch or Path(temporary)
-        scratch.mkdir(parents=True, exist_ok=True)
-        return prove(Counterfactuals(*replayers, origins, scratch, options.progress))
+def _experiment(case: _Case, experiments: Experiments, options: ProofOptions) -> Judgement | None:
+    """Fill in everything that takes a re-run; a judgement where a control ends the matter."""
+    replays = experiments.replays()
+    case.controls += [controls.against_replay(c, experiments.trace(c.run)) for c in replays]
+    if options.reference:
+        case.reference = experiments.reference()
+    if not all(control.is_equal for control in replays):
+        case.proof = experiments.prove()
+        return None
+    if options.check_recording:
+        case.controls.append(controls.recording_on_and_off(experiments.recording()))
+        if case.controls[-1].holds is False:
+            return _recording_changed(case.controls[-1])
+    case.proof = experiments.prove()
+    if options.past_flip:
+        case.past_flip = experiments.past_flip(case.proof, options.past_flip)
+    return None
 
 
-def _inputs_control(diff: DiffResult) -> Control:
-    differing = [r.id_a for r in diff.requests if r.prompt_difference is not None]
-    if differing:
-        return Control("same prompts", False, f"prompt ids of {', '.join(differing[:3])} differ")
-    return Control("same prompts", True, f"prompt ids of {len(diff.requests)} requests are equal")
-
-
-def _weights_control(diff: DiffResult) -> Control:
-    equal = diff.inputs.weights_equal
-    words = {
-        True: "the hashes of the weights are equal",
-        False: "the hashes of the weights differ",
-        None: "not recorded",
-    }
-    return Control("same weights", equal, words[equal])
-
-
-def _replay_control(control: ReplayControl) -> Control:
-    evidence = (
-        f"{control.steps} steps played back: every token, logit and K/V row is the same bit for bit"
-        if control.is_equal
-        else f"played back, it differs from its own trace from step {control.first_differing_step} on ({control.what})"
+def _none_seen(diff: DiffResult) -> Judgement:
+    return Judgement(
+        Verdict.NONE_SEEN,
+        Nature.NOTHING,
+        Confidence.SHOWN,
+        f"no difference seen in {diff.compared.tokens} tokens of {diff.compared.requests} requests",
     )
-    return Control(f"{control.run} against {control.run}", control.is_equal, evidence)
 
 
 def _stopped_by_inputs(diff: DiffResult) -> Judgement | None:
@@ -135,21 +163,26 @@ def _stopped_by_inputs(diff: DiffResult) -> Judgement | None:
     return None
 
 
-def _result(
-    judgement: Judgement,
-    controls: list[Control],
-    diff: DiffResult,
-    origins: OriginResult | None,
-    proof: ProofResult | None,
-) -> BlameResult:
-    return BlameResult(
-        verdict=judgement.verdict,
-        nature=judgement.nature,
-        confidence=judgement.confidence,
-        reason=judgement.reason,
-        controls=tuple(controls),
-        diff=diff,
-        origins=origins,
-        proof=proof,
-        next_time=judgement.next_time,
+def _stopped_by_again(case: _Case, a: Trace, again: Trace | None) -> Judgement | None:
+    if again is None:
+        return None
+    case.controls.append(controls.against_again(a, again))
+    if case.controls[-1].holds is not False:
+        return None
+    return Judgement(
+        Verdict.NOT_REPRODUCIBLE,
+        Nature.UNDECIDED,
+        Confidence.SHOWN,
+        "the reference run was recorded twice and differs from itself, so a difference from run B says nothing yet",
+        ("find out why run A does not repeat itself: unordered reductions, time limits, another machine",),
+    )
+
+
+def _recording_changed(control: Control) -> Judgement:
+    return Judgement(
+        Verdict.RECORDING_CHANGED_THE_RUN,
+        Nature.BUG,
+        Confidence.SHOWN,
+        f"{control.evidence}: what was recorded is not what runs without a recorder",
+        ("record at a lower level (--level logits), and report this as a fault of the recorder",),
     )

@@ -7,7 +7,9 @@ from enum import StrEnum
 
 from divtrace.diff.records import DiffResult
 from divtrace.origin.records import OriginResult
+from divtrace.proof.past_flip import PastFlip
 from divtrace.proof.records import ProofResult
+from divtrace.reference.records import ReferenceResult
 
 SCHEMA = "divtrace.blame/1"
 
@@ -73,6 +75,8 @@ class BlameResult:
     diff: DiffResult
     origins: OriginResult | None
     proof: ProofResult | None
+    reference: ReferenceResult | None = None
+    past_flip: PastFlip | None = None
     next_time: tuple[str, ...] = ()
     schema: str = SCHEMA
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from divtrace.blame.records import Confidence, Nature, Verdict
 from divtrace.origin.records import Circumstance, Origin, OriginKind, OriginResult, SiteClass
-from divtrace.proof.records import Causality, Direction, ProofResult
+from divtrace.proof.records import Causality, Direction, Method, ProofResult, ReplayControl, Subject
 
 BUG_KINDS = {OriginKind.WRONG_INPUT, OriginKind.NEVER_WRITTEN, OriginKind.CHANGED_AFTER_WRITING}
 CAUSES = {Causality.ONE, Causality.EITHER, Causality.JOINT, Causality.NECESSARY}
@@ -37,20 +37,24 @@ def judge(origins: OriginResult, proof: ProofResult | None) -> Judgement:
             "so the fault is behind "
             "the logits: ties, sampler, penalties or acceptance",
         )
-    if proof is not None and any(not control.is_equal for control in proof.controls):
-        failed = next(control for control in proof.controls if not control.is_equal)
-        return Judgement(
-            Verdict.NOT_REPRODUCIBLE,
-            Nature.UNDECIDED,
-            Confidence.SHOWN,
-            f"run {failed.run} played back unchanged differs from its own trace from step "
-            f"{failed.first_differing_step} on "
-            f"({failed.what}): the same configuration does not repeat itself here, so there is nothing to blame yet",
-            ("replay on the machine that recorded the runs, with the same library versions and thread count",),
-        )
+    failed = next((control for control in proof.controls if not control.is_equal), None) if proof else None
+    if failed is not None:
+        return _not_reproduced(failed)
     if not origins.origins:
         return _undecidable(origins, "no record was found whose inputs are equal and whose output differs")
     return _paths(origins, proof)
+
+
+def _not_reproduced(failed: ReplayControl) -> Judgement:
+    return Judgement(
+        Verdict.NOT_REPRODUCIBLE,
+        Nature.UNDECIDED,
+        Confidence.SHOWN,
+        f"run {failed.run} played back unchanged differs from its own trace from step "
+        f"{failed.first_differing_step} on "
+        f"({failed.what}): the same configuration does not repeat itself here, so there is nothing to blame yet",
+        ("replay on the machine that recorded the runs, with the same library versions and thread count",),
+    )
 
 
 def _corruption(origins: OriginResult) -> Judgement:
@@ -65,32 +69,38 @@ def _corruption(origins: OriginResult) -> Judgement:
 
 
 def _paths(origins: OriginResult, proof: ProofResult | None) -> Judgement:
+    if proof is not None and proof.causality in CAUSES:
+        verdict = _kind_of_path(origins) if proof.subject is Subject.PATHS else _kind_of_row_count(origins)
+        return Judgement(verdict, Nature.ROUNDING, _confidence(proof), _proof_reason(proof, origins))
     if not origins.candidates:
         return _undecidable(
             origins,
             "every site took a path of the same name in both runs, so what differs is inside a "
             "kernel that this trace does "
-            "not tell apart",
+            "not tell apart" + (f"; {proof.note}" if proof is not None and proof.note else ""),
         )
-    verdict = _kind_of_path(origins)
     if proof is None:
         return Judgement(
-            verdict,
+            _kind_of_path(origins),
             Nature.UNDECIDED,
             Confidence.SUSPECTED,
             "the origin's sites took different kernel paths; no counterfactual was run, so this is a "
             "suspect and not a cause",
             ("run blame without --no-proof, where the model is at hand",),
         )
-    if proof.causality in CAUSES:
-        return Judgement(verdict, Nature.ROUNDING, _confidence(proof), _proof_reason(proof))
     if proof.causality is Causality.NONE:
+        what = "bring the other token" if origins.flipped else "make the logits those of the other run"
         return _undecidable(
             origins,
-            "changing the kernel paths of every candidate does not bring the other token: they "
-            "differ, but are not the cause",
+            f"changing the kernel paths of every candidate does not {what}: they differ, but are not the cause",
         )
     return _undecidable(origins, proof.note)
+
+
+def _kind_of_row_count(origins: OriginResult) -> Verdict:
+    """The same, where a kernel's own choice by row count takes the place of a path."""
+    verdict = _kind_of_path(origins)
+    return Verdict.KERNEL_PATH if verdict is Verdict.ATTENTION_SPLIT else verdict
 
 
 def _kind_of_path(origins: OriginResult) -> Verdict:
@@ -112,20 +122,38 @@ def _changed_classes(origin: Origin) -> set[SiteClass]:
 
 
 def _confidence(proof: ProofResult) -> Confidence:
-    ways = {trial.direction for trial in proof.trials if trial.flips}
+    """Both ways and by both tests: proven. A second test that disagrees takes that away."""
+    if proof.swap_agrees is False:
+        return Confidence.SHOWN
+    method = Method.PATH if proof.subject is Subject.PATHS else Method.ROWS
+    ways = {trial.direction for trial in proof.trials if trial.flips and trial.method is method}
     return Confidence.PROVEN if ways == {Direction.RESTORE, Direction.INDUCE} else Confidence.SHOWN
 
 
-def _proof_reason(proof: ProofResult) -> str:
-    match proof.causality:
-        case Causality.ONE:
-            return "changing only this choice brings the other token, in both directions"
-        case Causality.EITHER:
-            return "several choices are each enough by themselves; only changing all of them brings the token back"
-        case Causality.JOINT:
-            return "the other token comes only when these choices act together"
-        case _:
-            return "taking this choice away brings the token back; alone it does not bring the other token"
+def _proof_reason(proof: ProofResult, origins: OriginResult) -> str:
+    outcome = "the other token" if origins.flipped else "the other run's logits, bit for bit"
+    if proof.subject is Subject.ROW_COUNTS:
+        reason = (
+            "the paths have one name and ran over other numbers of rows; with row-independent kernels there, in both "
+            "runs, the deciding logits are equal bit for bit, so the kernel's dependence on its rows is the cause"
+        )
+    else:
+        reason = {
+            Causality.ONE: f"changing only this choice brings {outcome}, in both directions",
+            Causality.EITHER: "several choices are each enough by themselves; only changing all of them restores "
+            "run A's outcome",
+            Causality.JOINT: f"{outcome} come{'s' if origins.flipped else ''} only when these choices act together",
+        }.get(
+            proof.causality,
+            f"taking this choice away restores run A's outcome; alone it does not bring {outcome}",
+        )
+    swap = {
+        True: "; swapping the K/V rows of that step, paths left alone, says the same",
+        False: "; but swapping the K/V rows of that step does not come out the same, so part of the effect took "
+        "another way",
+        None: "",
+    }
+    return reason + swap[proof.swap_agrees]
 
 
 def _undecidable(origins: OriginResult, reason: str) -> Judgement:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -11,10 +13,33 @@ from rich.status import Status
 from divtrace.blame.blame import ProofOptions, blame
 from divtrace.blame.records import BlameResult
 from divtrace.commands.options import print_json, stdout_console
+from divtrace.proof.past_flip import MOST_POSITIONS
 from divtrace.render.blame_document import blame_document
+from divtrace.render.explain import render_explanation
 from divtrace.render.verdict import render_verdict
 from divtrace.replay.models import load_model_of
-from divtrace.trace.reader import open_trace
+from divtrace.trace.reader import Trace, open_trace
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What to re-run; nothing of it with --no-proof."""
+
+    model: str | None
+    work: Path | None
+    check_recording: bool
+    reference: bool
+    past_flip: int
+
+    def options(self, trace: Trace, status: Status) -> ProofOptions:
+        return ProofOptions(
+            lambda: load_model_of(trace, self.model),
+            self.work,
+            status.update,
+            self.check_recording,
+            self.reference,
+            self.past_flip,
+        )
 
 
 @click.command("blame")
@@ -27,6 +52,17 @@ from divtrace.trace.reader import open_trace
 @click.option(
     "--work", type=click.Path(path_type=Path), default=None, help="Keep results of re-runs here, to go on after Ctrl-C."
 )
+@click.option(
+    "--again", type=click.Path(path_type=Path), default=None,
+    help="A second recording of run A: does A repeat itself?",
+)  # fmt: skip
+@click.option("--check-recording", is_flag=True, help="Also run A without a recorder: does recording change the run?")
+@click.option("--reference", is_flag=True, help="Compute the deciding logits in float64: which run is right?")
+@click.option(
+    "--past-flip", type=click.IntRange(0, MOST_POSITIONS), default=0, metavar="N",
+    help="Measure how the difference goes on at N positions behind the decision.",
+)  # fmt: skip
+@click.option("--explain", is_flag=True, help="Print the argument step by step, with the evidence for each.")
 @click.option("--json", "as_json", is_flag=True, help="Answer in JSON (schema divtrace.blame/1).")
 def command(
     a: Path,
@@ -36,6 +72,11 @@ def command(
     no_proof: bool,
     model: str | None,
     work: Path | None,
+    again: Path | None,
+    check_recording: bool,
+    reference: bool,
+    past_flip: int,
+    explain: bool,
     as_json: bool,
 ) -> int:
     """Say why run B differs from run A: the first cause, not the step at which the text splits.
@@ -48,24 +89,27 @@ def command(
     \b
     divtrace blame runs/serial.h5 runs/batched.h5
     divtrace blame runs/serial.h5 runs/batched.h5 --request follower --work proof
+    divtrace blame runs/serial.h5 runs/batched.h5 --explain --reference --past-flip 32
     divtrace blame runs/serial.h5 runs/batched.h5 --no-proof --json
     """
-    result = _blame(a, b, request, position, None if no_proof else (model, work))
+    asked = None if no_proof else _Asked(model, work, check_recording, reference, past_flip)
+    if no_proof and (check_recording or reference or past_flip):
+        raise click.UsageError("--check-recording, --reference and --past-flip run the model; leave --no-proof out.")
+    result = _blame(a, b, request, position, again, asked)
     if as_json:
         print_json(blame_document(result))
     else:
-        stdout_console().print(render_verdict(result))
+        stdout_console().print(render_explanation(result) if explain else render_verdict(result))
     return result.exit_status
 
 
 def _blame(
-    a: Path, b: Path, request: str | None, position: int | None, proof: tuple[str | None, Path | None] | None
+    a: Path, b: Path, request: str | None, position: int | None, again: Path | None, asked: _Asked | None
 ) -> BlameResult:
-    errors = Console(stderr=True)
-    with open_trace(a) as trace_a, open_trace(b) as trace_b:
-        if proof is None:
-            return blame(trace_a, trace_b, request, position)
-        model, work = proof
-        with Status("comparing", console=errors) as status:
-            options = ProofOptions(lambda: load_model_of(trace_a, model), work, status.update)
-            return blame(trace_a, trace_b, request, position, options)
+    with ExitStack() as stack:
+        trace_a, trace_b = stack.enter_context(open_trace(a)), stack.enter_context(open_trace(b))
+        trace_again = None if again is None else stack.enter_context(open_trace(again))
+        if asked is None:
+            return blame(trace_a, trace_b, request, position, again=trace_again)
+        status = stack.enter_context(Status("comparing", console=Console(stderr=True)))
+        return blame(trace_a, trace_b, request, position, asked.options(trace_a, status), trace_again)

@@ -1,185 +1,230 @@
-"""Runs counterfactuals: one run played back to the deciding step with the paths of chosen candidates changed.
+"""Runs counterfactuals: one run played back to the deciding step with chosen candidates made like the other run.
 
-Results are kept in a folder by content, so that an interrupted proof goes on where it stopped. Must not decide what
-to try.
+A re-run starts at the first step that is changed, from the K/V rows that the unchanged run left. Results are kept, so
+that an interrupted proof goes on where it stopped. Must not decide what to try.
 """
 
 from __future__ import annotations
 
-import json
+import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-import xxhash
-
-from divtrace.errors import EvidenceError
-from divtrace.origin.records import Candidate, OriginResult
-from divtrace.proof.records import Direction, ReplayControl, Trial
+from divtrace.align.index import TraceIndex
+from divtrace.origin.records import Candidate, CandidateSite, OriginResult
+from divtrace.proof.base_run import BaseRun
+from divtrace.proof.cache import ResultCache, fingerprint
+from divtrace.proof.decision import deciding
+from divtrace.proof.records import Direction, Method, NeutralTrial, ReplayControl, Trial
+from divtrace.proof.swap import RowPlaces, matching_rows, swap_rows
 from divtrace.replay.replay import Replayer
-from divtrace.replay.verify import compare_replay
-from divtrace.trace.reader import Trace, open_trace
-from engine.kernels.policy import SiteOverride
+from engine.kernels.policy import AttentionPath, LinearPath, SiteOverride
+from engine.known import KnownStep
 
 Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Deciding:
-    """The decision under test in one run: its step, request (row in requests), position, and both tokens."""
+class Question:
+    """What a trial asks: which run is changed, how, and at which candidates (indices, increasing)."""
 
-    step: int
-    request: int
-    position: int
-    own_token: int
-    other_token: int
+    direction: Direction
+    method: Method
+    chosen: tuple[int, ...]
+
+    @property
+    def key(self) -> str:
+        """Its name in a cache."""
+        return f"{self.direction.value}:{self.method.value}:{','.join(map(str, self.chosen))}"
+
+
+ATTENTION_ONLY = {AttentionPath.SEGMENT.value, AttentionPath.ROW.value}
 
 
 class Counterfactuals:
-    """Plays both runs back with changes. `scratch` holds traces of re-runs and `trials.json`, the results so far."""
+    """Plays both runs back with changes. `scratch` holds results so far; None keeps them in memory alone."""
 
-    def __init__(self, a: Replayer, b: Replayer, origins: OriginResult, scratch: Path, progress: Progress) -> None:
+    def __init__(
+        self,
+        a: Replayer,
+        b: Replayer,
+        origins: OriginResult,
+        candidates: Sequence[Candidate],
+        scratch: Path | None = None,
+        progress: Progress = lambda _: None,
+        bases: Mapping[str, BaseRun] | None = None,
+    ) -> None:
+        """`bases` are runs that another proof of the same decision has played already."""
         self.origins = origins
-        self.candidates: tuple[Candidate, ...] = origins.candidates
-        self._replayers = {"A": a, "B": b}
-        self._scratch = scratch
+        self.candidates = tuple(candidates)
+        self.bases: Mapping[str, BaseRun] = bases or {
+            run: BaseRun(replayer, deciding(run, replayer.trace, origins)) for run, replayer in (("A", a), ("B", b))
+        }
+        self._indexes = {"A": TraceIndex(a.trace), "B": TraceIndex(b.trace)}
+        self._cache = ResultCache(scratch, fingerprint((a.trace, b.trace), origins, self.candidates))
         self._progress = progress
-        self._cache_path = scratch / f"trials-{self._fingerprint()}.json"
-        self._trials: dict[str, Trial] = self._read_cache()
-        self.reruns = 0
-        self._baseline: dict[str, float | None] = {}
 
     @property
     def trials(self) -> tuple[Trial, ...]:
         """Every trial so far, in the order in which it was first asked for."""
-        return tuple(self._trials.values())
+        return tuple(self._cache.results.trials.values())
+
+    @property
+    def neutral_trials(self) -> tuple[NeutralTrial, ...]:
+        """The same for trials that change both runs."""
+        return tuple(self._cache.results.neutral_trials.values())
+
+    @property
+    def reruns(self) -> int:
+        """Playbacks behind the results."""
+        results = self._cache.results
+        return len(results.controls) + len(results.trials) + 2 * len(results.neutral_trials)
 
     def control(self, run: str) -> ReplayControl:
         """Play `run` back unchanged up to the deciding step and compare it with its trace, bit for bit."""
-        replayer, deciding = self._replayers[run], self.deciding(run)
-        self._progress(f"control: run {run} played back unchanged")
-        started = time.perf_counter()
-        target = self._scratch / f"control-{run}.h5"
-        replayer.play(target, last_step=deciding.step)
-        with open_trace(target) as replayed:
-            result = compare_replay(replayer.trace, replayed)
-        return ReplayControl(
-            run, result.is_equal, result.steps, result.first_step, result.what, time.perf_counter() - started
-        )
+        controls = self._cache.results.controls
+        if run not in controls:
+            controls[run] = self._play(run)
+            self._cache.save()
+        return controls[run]
 
-    def deciding(self, run: str) -> Deciding:
-        """The decision under test as `run` made it."""
-        origins = self.origins
-        is_a = run == "A"
-        names = self._replayers[run].trace.request_ids()
-        return Deciding(
-            step=origins.step_a if is_a else origins.step_b,
-            request=names.index(origins.request_a if is_a else origins.request_b),
-            position=origins.position,
-            own_token=(origins.token_a if is_a else origins.token_b).id,
-            other_token=(origins.token_b if is_a else origins.token_a).id,
-        )
+    def require_rows(self, *runs: str) -> None:
+        """Play runs whose rows an earlier, interrupted proof had and this process has not."""
+        for run in runs:
+            if not self.bases[run].is_played:
+                self._cache.results.controls[run] = self._play(run)
 
-    def trial(self, direction: Direction, chosen: Sequence[int]) -> Trial:
-        """Force the candidates `chosen` in one run to the paths of the other, and see what it decides."""
-        key = f"{direction.value}:{','.join(map(str, sorted(chosen)))}"
-        if key not in self._trials:
-            self._trials[key] = self._run(direction, tuple(sorted(chosen)))
-            self._write_cache()
-        return self._trials[key]
-
-    def _run(self, direction: Direction, chosen: tuple[int, ...]) -> Trial:
+    def overrides_of(self, direction: Direction, chosen: Sequence[int]) -> tuple[SiteOverride, ...]:
+        """The paths that a path trial forces."""
         run = "B" if direction is Direction.RESTORE else "A"
-        replayer, deciding = self._replayers[run], self.deciding(run)
-        steps = sorted({self._step(run, self.candidates[i]) for i in chosen})
-        self._progress(f"{direction.value}: run {run} with the other run's paths at step {', '.join(map(str, steps))}")
+        return tuple(self._overrides(run, [self.candidates[i] for i in chosen]))
+
+    def can_swap(self, chosen: Sequence[int]) -> bool:
+        """True when the K/V rows of these candidates are all that the decision saw of them.
+
+        The deciding step's own logits come from its hidden states, so swapping its rows would test nothing.
+        """
+        before = all(
+            self._step(run, self.candidates[i]) < base.deciding.step for i in chosen for run, base in self.bases.items()
+        )
+        return bool(chosen) and before and all(self._places("B", self.candidates[i]).own for i in chosen)
+
+    def trial(self, direction: Direction, chosen: Sequence[int], method: Method = Method.PATH) -> Trial:
+        """Make the candidates `chosen` of one run like the other's, and see what it decides."""
+        question = Question(direction, method, tuple(sorted(chosen)))
+        trials = self._cache.results.trials
+        if question.key not in trials:
+            trials[question.key] = self._answer(question)
+            self._cache.save()
+        return trials[question.key]
+
+    def neutral_trial(self, chosen: Sequence[int]) -> NeutralTrial:
+        """Give both runs row-independent kernels at the candidates `chosen`, and see whether they then agree."""
+        indices = tuple(sorted(chosen))
+        key = f"neutral:{','.join(map(str, indices))}"
+        trials = self._cache.results.neutral_trials
+        if key not in trials:
+            trials[key] = self._answer_neutral(indices)
+            self._cache.save()
+        return trials[key]
+
+    # --- one re-run ------------------------------------------------------------------------------------------------
+
+    def _answer(self, question: Question) -> Trial:
+        run, other = ("B", "A") if question.direction is Direction.RESTORE else ("A", "B")
+        self.require_rows(run, *((other,) if question.method is Method.ROWS else ()))
+        base, chosen = self.bases[run], [self.candidates[i] for i in question.chosen]
+        steps = sorted({self._step(run, candidate) for candidate in chosen})
+        what = "paths" if question.method is Method.PATH else "K/V rows"
+        self._progress(f"{question.direction}: run {run} with {other}'s {what} of step {', '.join(map(str, steps))}")
         started = time.perf_counter()
-        target = self._scratch / f"{direction.value}-{'-'.join(map(str, chosen))[:80]}.h5"
-        ran = replayer.play(target, last_step=deciding.step, overrides=self._overrides(run, chosen))
-        self.reruns += 1
-        with open_trace(target) as changed:
-            token, margin = _decision_in(changed, deciding)
-        _, margin_without = _decision_in(replayer.trace, deciding)
-        target.unlink()
+        if question.method is Method.PATH:
+            seen, computed = base.replay_from(steps[0], self.overrides_of(question.direction, question.chosen))
+        else:
+            swapped = {self._step(run, c): self._swapped(run, other, c) for c in chosen}
+            seen, computed = base.replay_from(steps[0], swapped=swapped)
+        asked, hash_wanted = base.deciding, self.bases[other].deciding.logits_hash
         return Trial(
-            direction=direction,
-            candidates=chosen,
-            chosen_token=token,
-            own_token=deciding.own_token,
-            other_token=deciding.other_token,
-            margin=margin,
-            margin_without=margin_without,
-            steps=ran,
+            direction=question.direction,
+            method=question.method,
+            candidates=question.chosen,
+            chosen_token=seen.chosen,
+            own_token=asked.own_token,
+            other_token=asked.other_token,
+            same_logits=None if hash_wanted is None else seen.logits_hash == hash_wanted,
+            margin=asked.margin(seen.processed),
+            margin_without=self.control(run).margin,
+            steps=computed,
             elapsed_s=time.perf_counter() - started,
         )
 
-    def _overrides(self, run: str, chosen: tuple[int, ...]) -> tuple[SiteOverride, ...]:
-        overrides = []
-        for index in chosen:
-            candidate = self.candidates[index]
-            step = self._step(run, candidate)
-            for site in candidate.sites:
-                overrides.append(SiteOverride(step, site.site, site.path_a if run == "B" else site.path_b))
-        return tuple(overrides)
+    def _answer_neutral(self, chosen: tuple[int, ...]) -> NeutralTrial:
+        self.require_rows("A", "B")
+        candidates = [self.candidates[i] for i in chosen]
+        self._progress(f"both runs with row-independent kernels at {len(candidates)} pairs of steps")
+        started = time.perf_counter()
+        seen, computed = {}, 0
+        for run, base in self.bases.items():
+            first = min(self._step(run, candidate) for candidate in candidates)
+            seen[run], steps = base.replay_from(first, tuple(self._neutral(run, candidates)))
+            computed += steps
+        same_logits = seen["A"].logits_hash == seen["B"].logits_hash
+        same_token = seen["A"].chosen == seen["B"].chosen
+        return NeutralTrial(
+            candidates=chosen,
+            token_a=seen["A"].chosen,
+            token_b=seen["B"].chosen,
+            same_logits=same_logits,
+            agree=same_token if self.origins.flipped else same_logits,
+            steps=computed,
+            elapsed_s=time.perf_counter() - started,
+        )
+
+    def _play(self, run: str) -> ReplayControl:
+        played = self.bases[run].control
+        if played is not None:
+            return played
+        self._progress(f"control: run {run} played back unchanged")
+        with tempfile.TemporaryDirectory(prefix="divtrace-") as folder:
+            return self.bases[run].play(Path(folder))
+
+    # --- what is changed -------------------------------------------------------------------------------------------
 
     @staticmethod
     def _step(run: str, candidate: Candidate) -> int:
         return candidate.step_b if run == "B" else candidate.step_a
 
-    def _fingerprint(self) -> str:
-        """Names what the cached results belong to: both traces' digests, the decision, the candidates, the weights."""
-        hasher = xxhash.xxh3_128()
-        for replayer in self._replayers.values():
-            header = replayer.trace.header
-            hasher.update(f"{header.weights_hash}{header.settings}{header.environment}".encode())
-            hasher.update(np.ascontiguousarray(replayer.trace.column("sampled", "chosen")).tobytes())
-            hasher.update(np.ascontiguousarray(replayer.trace.column("steps", "digest")).tobytes())
-        hasher.update(repr((self.origins.request_a, self.origins.position, self.candidates)).encode())
-        return hasher.hexdigest()
+    def _overrides(self, run: str, chosen: Iterable[Candidate]) -> Iterable[SiteOverride]:
+        for candidate in chosen:
+            for site in candidate.sites:
+                yield SiteOverride(self._step(run, candidate), site.site, site.path_a if run == "B" else site.path_b)
 
-    def _read_cache(self) -> dict[str, Trial]:
-        try:
-            stored = json.loads(self._cache_path.read_text(encoding="utf-8"))
-            return {key: _trial_from_json(value) for key, value in stored.items()}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            return {}
+    def _neutral(self, run: str, chosen: Iterable[Candidate]) -> Iterable[SiteOverride]:
+        for candidate in chosen:
+            for site in candidate.sites:
+                yield SiteOverride(self._step(run, candidate), site.site, _row_independent_path(site))
 
-    def _write_cache(self) -> None:
-        document = {key: _trial_to_json(trial) for key, trial in self._trials.items()}
-        partial = self._cache_path.with_suffix(".part")
-        partial.write_text(json.dumps(document), encoding="utf-8")
-        partial.replace(self._cache_path)
+    def _swapped(self, run: str, other: str, candidate: Candidate) -> KnownStep:
+        own, foreign = self.bases[run].rows, self.bases[other].rows
+        places = self._places(run, candidate)
+        return swap_rows(own[self._step(run, candidate)], foreign[self._step(other, candidate)], places)
 
-
-def _decision_in(trace: Trace, deciding: Deciding) -> tuple[int, float | None]:
-    """The token that was chosen, and own minus other logit where both are among the top-k."""
-    request, position = trace.column("sampled", "request"), trace.column("sampled", "position")
-    step = trace.column("sampled", "step")
-    found = np.flatnonzero((request == deciding.request) & (position == deciding.position) & (step == deciding.step))
-    if found.size == 0:
-        raise EvidenceError(
-            f"{trace.path} has no decision of position {deciding.position} in step {deciding.step}; replay it first."
-        )
-    record = int(found[0])
-    token = int(trace.column("sampled", "chosen", record, record + 1)[0])
-    if not trace.has_column("sampled", "processed_top_ids"):
-        return token, None
-    ids = trace.column("sampled", "processed_top_ids", record, record + 1)[0].tolist()
-    values = trace.column("sampled", "processed_top_values", record, record + 1)[0].tolist()
-    logits = dict(zip(ids, values, strict=True))
-    if deciding.own_token not in logits or deciding.other_token not in logits:
-        return token, None
-    return token, float(logits[deciding.own_token] - logits[deciding.other_token])
+    def _places(self, run: str, candidate: Candidate) -> RowPlaces:
+        """Rows that both steps of the candidate computed: of the blamed request, and of those that made its origins."""
+        other = "A" if run == "B" else "B"
+        pairs = {(self.origins.request_a, self.origins.request_b)} | {
+            (origin.request_a, origin.request_b)
+            for origin in self.origins.origins
+            if (origin.step_a, origin.step_b) == (candidate.step_a, candidate.step_b)
+        }
+        oriented = [(b, a) if run == "B" else (a, b) for a, b in sorted(pairs)]
+        steps = self._step(run, candidate), self._step(other, candidate)
+        return matching_rows(self._indexes[run], steps[0], self._indexes[other], steps[1], oriented)
 
 
-def _trial_to_json(trial: Trial) -> dict[str, object]:
-    return {name: getattr(trial, name) for name in Trial.__slots__}
-
-
-def _trial_from_json(value: dict[str, object]) -> Trial:
-    fields = dict(value)
-    fields["direction"] = Direction(str(fields["direction"]))
-    fields["candidates"] = tuple(int(i) for i in fields["candidates"])  # type: ignore[attr-defined]
-    return Trial(**fields)  # type: ignore[arg-type]
+def _row_independent_path(site: CandidateSite) -> str:
+    """The path of the same operation that no other row can change."""
+    is_attention = bool({site.path_a, site.path_b} & ATTENTION_ONLY)
+    return AttentionPath.ROW.value if is_attention else LinearPath.GEMV.value

@@ -11,11 +11,12 @@ from rich.text import Text
 
 from divtrace.blame.records import BlameResult, Confidence, Nature, Verdict
 from divtrace.origin.records import OriginResult
-from divtrace.proof.records import Direction, ProofResult, Trial
 from divtrace.render.blame import render_evidence
+from divtrace.render.measurements import past_flip_lines, reference_lines
 from divtrace.render.parts import heading, line
+from divtrace.render.proof import proof_lines
 from divtrace.render.sentence import blame_sentence
-from divtrace.render.text import counted, quoted, visible
+from divtrace.render.text import visible
 
 CONTROL_COLUMNS = 16
 MARKS = {True: "holds", False: "FAILS", None: "not asked"}
@@ -47,9 +48,8 @@ def render_verdict(result: BlameResult) -> RenderableType:
     parts += list(_verdict(result))
     parts += [Text(""), heading("Controls")]
     parts += [line(c.name, f"{MARKS[c.holds]}: {visible(c.evidence)}", CONTROL_COLUMNS) for c in result.controls]
-    if result.proof is not None and result.origins is not None:
-        parts += [Text(""), heading("Proof"), *_proof(result.proof, result.origins)]
     if result.origins is not None:
+        parts += list(_experiments(result, result.origins))
         parts += [Text(""), render_evidence(result.origins)]
     if result.next_time:
         parts += [Text(""), heading("To decide it next time")]
@@ -63,28 +63,10 @@ def _verdict(result: BlameResult) -> Iterator[RenderableType]:
     yield line("because", f"{visible(result.reason)}.", CONTROL_COLUMNS)
 
 
-def _proof(proof: ProofResult, origins: OriginResult) -> Iterator[RenderableType]:
-    for trial in proof.trials:
-        yield line(trial.direction.value, f"{_trial_name(trial, origins)}: {_trial_words(trial, origins)}")
-    controls = len(proof.controls)
-    yield line("re-runs", f"{proof.reruns}, {controls} of them controls")
-
-
-def _trial_name(trial: Trial, origins: OriginResult) -> str:
-    restores = trial.direction is Direction.RESTORE
-    steps = [origins.candidates[i].step_b if restores else origins.candidates[i].step_a for i in trial.candidates]
-    named = ", ".join(map(str, steps[:4])) + (" ..." if len(steps) > 4 else "")
-    run, other = ("B", "A") if restores else ("A", "B")
-    return f"run {run} with {other}'s paths in step {named}"
-
-
-def _trial_words(trial: Trial, origins: OriginResult) -> str:
-    restores = trial.direction is Direction.RESTORE
-    other = origins.token_a if restores else origins.token_b
-    sites = sum(len(origins.candidates[i].sites) for i in trial.candidates)
-    outcome = f"picks {quoted(other)}, as the other run did" if trial.flips else f"still picks {trial.chosen_token}"
-    if trial.margin is None or trial.margin_without is None:
-        margin = ""
-    else:
-        margin = f"; the margin of its own token goes from {trial.margin_without:+.6f} to {trial.margin:+.6f}"
-    return f"{counted(sites, 'site')} changed: {outcome}{margin}"
+def _experiments(result: BlameResult, origins: OriginResult) -> Iterator[RenderableType]:
+    if result.proof is not None:
+        yield from (Text(""), heading("Proof"), *proof_lines(result.proof, origins))
+    if result.reference is not None:
+        yield from (Text(""), heading("Which one is right? (float64)"), *reference_lines(result.reference))
+    if result.past_flip is not None:
+        yield from (Text(""), heading("Past the decision"), *past_flip_lines(result.past_flip))

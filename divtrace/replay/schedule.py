@@ -8,24 +8,35 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from divtrace.errors import EvidenceError, TraceError
+from divtrace.replay.paths import recorded_overrides
 from divtrace.trace.reader import Trace
 from engine.decide import ForcedTokens
+from engine.errors import SettingsError
+from engine.kernels.policy import SiteOverride
 from engine.request import Arrival, Request, SamplingParams
 from engine.scheduling.pinned import PinnedRows, PinnedStep
 from engine.settings import EngineSettings, parse_settings
 
 ENDED_FROM_OUTSIDE = ("cancelled", "timed_out")
+_SAMPLING = TypeAdapter(SamplingParams)
+_OVERRIDES = TypeAdapter(tuple[SiteOverride, ...])
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedRun:
-    """Everything that a playback needs: resolved settings, requests, one pinned step per step, committed tokens."""
+    """Everything that a playback needs: resolved settings, requests, one pinned step per step, committed tokens.
+
+    `overrides` are the paths that the run took and that its policy alone does not give.
+    """
 
     settings: EngineSettings
     requests: tuple[Request, ...]
     steps: tuple[PinnedStep, ...]
     forced: ForcedTokens
+    overrides: tuple[SiteOverride, ...]
     dtype: str
 
 
@@ -38,33 +49,46 @@ def read_run(trace: Trace) -> RecordedRun:
     """
     settings = dict(trace.header.settings)
     model = settings.pop("model", {})
-    if settings.pop("overrides", None):
-        raise EvidenceError(f"{trace.path} is itself a counterfactual re-run; replay the run that it was made from.")
+    overrides = settings.pop("overrides", ())
     if not settings:
         raise EvidenceError(
             f"{trace.path} holds no engine settings, so it cannot be replayed; record it with divtrace."
         )
     requests = tuple(_request(trace, index, name) for index, name in enumerate(trace.request_ids()))
     outputs = {request.id: tuple(int(token) for token in trace.output(index)) for index, request in enumerate(requests)}
+    resolved = _settings(trace, settings)
     return RecordedRun(
-        settings=parse_settings(settings, f"settings of {trace.path}"),
+        settings=resolved,
         requests=requests,
         steps=_steps(trace, [request.id for request in requests]),
         forced=ForcedTokens(outputs),
-        dtype=str(model.get("dtype", "float32")),
+        overrides=(*_overrides(trace, overrides), *recorded_overrides(trace, resolved.kernel_policy())),
+        dtype=str(model.get("dtype", "float32")) if isinstance(model, dict) else "float32",
     )
+
+
+def _settings(trace: Trace, values: Mapping[str, Any]) -> EngineSettings:
+    try:
+        return parse_settings(values, f"settings of {trace.path}")
+    except SettingsError as error:
+        raise TraceError(f"{error} The trace is damaged, or another version wrote it; record the run again.") from None
+
+
+def _overrides(trace: Trace, values: Any) -> tuple[SiteOverride, ...]:
+    try:
+        return _OVERRIDES.validate_python(values)
+    except ValueError:
+        raise TraceError(f"{trace.path}: its kernel overrides make no sense; record the run again.") from None
 
 
 def _request(trace: Trace, index: int, name: str) -> Request:
     values = _json_of(trace, trace.string(int(trace.column("requests", "settings_string")[index])), name)
-    sampling = dict(values.get("sampling", {}))
-    sampling["logit_bias"] = tuple((int(t), float(b)) for t, b in sampling.get("logit_bias", ()))
     try:
         return Request(
             id=name,
             prompt=tuple(int(token) for token in trace.prompt(index)),
             max_tokens=int(values["max_tokens"]),
-            sampling=SamplingParams(**sampling),
+            sampling=_SAMPLING.validate_python(values.get("sampling", {})),
             stop_token_ids=tuple(int(t) for t in values.get("stop_token_ids", ())),
             stop_strings=tuple(str(s) for s in values.get("stop_strings", ())),
             ignore_eos=bool(values.get("ignore_eos", False)),
@@ -111,6 +135,10 @@ def _rows_by_step(trace: Trace, names: Sequence[str]) -> dict[int, list[PinnedRo
     for values in zip(*(trace.column("segments", name).tolist() for name in columns), strict=True):
         step, request, first, count, cached, proposed = values
         name = names[request]
+        if proposed >= count:
+            raise TraceError(
+                f"{trace.path}: step {step} feeds {count} rows, {proposed} of them proposals; it is damaged."
+            )
         rows[step].append(PinnedRows(name, first, count - proposed, cached, proposals.get((step, name), ())))
     return rows
 

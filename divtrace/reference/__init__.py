@@ -1,0 +1,1 @@
+"""Which run is right? The deciding logits in float64, from the same weights and tokens. Must not know kernels."""
