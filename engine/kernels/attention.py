@@ -47,6 +47,8 @@ def _kernel(
 
 def _row_by_row(call: AttentionCall) -> mx.array:
     rows, keys = call.queries.shape[2], call.keys.shape[2]
+    if rows == 1 and not (call.window and keys > call.window):
+        return _kernel(call, call.queries, call.keys, call.values, None)
     outputs = []
     for row in range(rows):
         end = keys - rows + row + 1

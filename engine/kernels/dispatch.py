@@ -6,10 +6,23 @@ from dataclasses import dataclass, field
 
 import mlx.core as mx
 
-from engine.kernels.linear import linear_kernel
+from engine.kernels.linear import LinearKernel, linear_kernel
 from engine.kernels.policy import KernelPolicy
 from engine.kernels.site import LinearSite
 from engine.observer import Plan, SiteChoice
+
+CallKey = tuple[str, int, mx.Dtype]
+"""Site, rows, dtype of the activations."""
+
+KEPT_CALLS = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class LinearCall:
+    """A choice, and the kernel that carries it out."""
+
+    choice: SiteChoice
+    kernel: LinearKernel
 
 
 @dataclass(slots=True)
@@ -27,6 +40,9 @@ class Dispatcher:
     packed_rows: int = 0
     wanted_rows: mx.array | None = None
     choices: list[SiteChoice] = field(default_factory=list)
+    _linears: dict[CallKey, LinearCall] = field(default_factory=dict)
+    _attentions: dict[CallKey, SiteChoice] = field(default_factory=dict)
+    _decided_for: tuple[KernelPolicy, str | None] | None = None
 
     def begin_step(self, step: int, packed_rows: int, wanted_rows: mx.array | None) -> None:
         """Start recording a forward of `packed_rows` rows."""
@@ -34,6 +50,7 @@ class Dispatcher:
         self.packed_rows = packed_rows
         self.wanted_rows = wanted_rows
         self.choices = []
+        self._forget_calls()
 
     def plan(self) -> Plan:
         """Every choice of the forward, in execution order."""
@@ -41,35 +58,41 @@ class Dispatcher:
 
     def linear(self, site: LinearSite, x: mx.array) -> mx.array:
         """Run a linear site on x (..., K) and return (..., N); the head drops rows nobody asked for."""
-        is_head = site.name == self.head_site
-        if is_head and self.wanted_rows is not None:
+        if self.wanted_rows is not None and site.name == self.head_site:
             x = x[self.wanted_rows]
-        flat = x.reshape(-1, x.shape[-1])
+        flat = x.reshape(-1, site.input_size)
+        key = (site.name, flat.shape[0], x.dtype)
+        call = self._linears.get(key)
+        if call is None:
+            call = self._linears[key] = self._decide(site, flat)
+        self.choices.append(call.choice)
+        return call.kernel(site, flat).reshape(*x.shape[:-1], site.output_size)
+
+    def _decide(self, site: LinearSite, flat: mx.array) -> LinearCall:
         rows = flat.shape[0]
         path, decided_by = self.policy.linear_path(self.step, site.name, rows)
-        self.choices.append(
-            SiteChoice(
-                site=site.name,
-                operation="head" if is_head else "linear",
-                path=path,
-                decided_by=decided_by,
-                rows=rows,
-                input_size=site.input_size,
-                output_size=site.output_size,
-                dtype=str(x.dtype).removeprefix("mlx.core."),
-                bits=site.bits,
-                group_size=site.group_size,
-                model=self.model,
-            )
+        choice = SiteChoice(
+            site=site.name,
+            operation="head" if site.name == self.head_site else "linear",
+            path=path,
+            decided_by=decided_by,
+            rows=rows,
+            input_size=site.input_size,
+            output_size=site.output_size,
+            dtype=_dtype_name(flat.dtype),
+            bits=site.bits,
+            group_size=site.group_size,
+            model=self.model,
         )
-        out = linear_kernel(path)(site, flat)
-        return out.reshape(*x.shape[:-1], out.shape[-1])
+        return LinearCall(choice, linear_kernel(path))
 
     def attention(self, site: str, heads: int, head_size: int, dtype: mx.Dtype) -> str:
         """Choose and record the path of an attention site."""
-        path, decided_by = self.policy.attention_path(self.step, site)
-        self.choices.append(
-            SiteChoice(
+        key = (site, self.packed_rows, dtype)
+        choice = self._attentions.get(key)
+        if choice is None:
+            path, decided_by = self.policy.attention_path(self.step, site)
+            choice = self._attentions[key] = SiteChoice(
                 site=site,
                 operation="attention",
                 path=path,
@@ -77,10 +100,23 @@ class Dispatcher:
                 rows=self.packed_rows,
                 input_size=head_size,
                 output_size=heads,
-                dtype=str(dtype).removeprefix("mlx.core."),
+                dtype=_dtype_name(dtype),
                 bits=0,
                 group_size=0,
                 model=self.model,
             )
-        )
-        return path
+        self.choices.append(choice)
+        return choice.path
+
+    def _forget_calls(self) -> None:
+        """The same sites meet the same row counts in step after step; what the policy said holds until it changes."""
+        decided_for = (self.policy, self.head_site)
+        overridden = self.policy.is_overridden(self.step)
+        if overridden or self._decided_for != decided_for or len(self._linears) > KEPT_CALLS:
+            self._linears.clear()
+            self._attentions.clear()
+        self._decided_for = None if overridden else decided_for
+
+
+def _dtype_name(dtype: mx.Dtype) -> str:
+    return str(dtype).removeprefix("mlx.core.")

@@ -101,6 +101,10 @@ class KernelPolicy:
         """The path that `gemm` means under this policy's precision."""
         return LinearPath.GEMM_F32 if self.gemm_precision is GemmPrecision.F32 else LinearPath.GEMM_F16
 
+    def is_overridden(self, step: int) -> bool:
+        """True when some path is forced in `step`."""
+        return any(override.step == step for override in self.overrides)
+
     def linear_path(self, step: int, site: str, rows: int) -> tuple[str, str]:
         """Return (path, decided_by) for a linear site with `rows` rows in `step`."""
         for override in self.overrides:
