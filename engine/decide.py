@@ -69,7 +69,8 @@ def decide(
     """
     request = state.request
     first_position = state.known_tokens
-    processed = process_rows(logits, request.sampling, state.tokens, len(request.prompt), proposal.tokens)
+    history = () if request.sampling.leaves_logits_unchanged else state.tokens
+    processed = process_rows(logits, request.sampling, history, len(request.prompt), proposal.tokens)
     verification = verify(processed, proposal, request.sampling, request.id, first_position)
     committed = _committed(state, verification, proposal, forced)
     kept = _until_stop(state, committed)
