@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
 import numpy as np
@@ -15,7 +15,9 @@ from engine.kernels.invariant.linears import (
     affine_weights,
     dense_weights,
 )
-from engine.kernels.site import LinearSite
+
+if TYPE_CHECKING:
+    from engine.kernels.site import LinearSite
 
 
 def site_weights(site: LinearSite) -> LinearWeights:
