@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from divtrace.blame.records import Confidence, Nature, Verdict
 from divtrace.origin.records import Circumstance, Origin, OriginKind, OriginResult, SiteClass
-from divtrace.proof.records import Causality, Direction, Method, ProofResult, ReplayControl, Subject
+from divtrace.proof.records import Causality, Direction, ProofResult, ReplayControl, Subject
 
 BUG_KINDS = {OriginKind.WRONG_INPUT, OriginKind.NEVER_WRITTEN, OriginKind.CHANGED_AFTER_WRITING}
 CAUSES = {Causality.ONE, Causality.EITHER, Causality.JOINT, Causality.NECESSARY}
@@ -125,8 +125,7 @@ def _confidence(proof: ProofResult) -> Confidence:
     """Both ways and by both tests: proven. A second test that disagrees takes that away."""
     if proof.swap_agrees is False:
         return Confidence.SHOWN
-    method = Method.PATH if proof.subject is Subject.PATHS else Method.ROWS
-    ways = {trial.direction for trial in proof.trials if trial.flips and trial.method is method}
+    ways = {trial.direction for trial in proof.trials if trial.flips}
     return Confidence.PROVEN if ways == {Direction.RESTORE, Direction.INDUCE} else Confidence.SHOWN
 
 

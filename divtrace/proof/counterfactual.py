@@ -67,6 +67,11 @@ class Counterfactuals:
         self._progress = progress
 
     @property
+    def asks_for_bits(self) -> bool:
+        """True when both runs chose one token, so that the outcome under test is the deciding logits."""
+        return not self.origins.flipped
+
+    @property
     def trials(self) -> tuple[Trial, ...]:
         """Every trial so far, in the order in which it was first asked for."""
         return tuple(self._cache.results.trials.values())

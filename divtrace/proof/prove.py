@@ -57,7 +57,7 @@ def _find_paths(counterfactuals: Counterfactuals) -> Finding:
             return _swapped(counterfactuals, Finding(Causality.EITHER, (), sufficient))
         note = "the candidates' paths differ, and changing them does not change the outcome"
         return Finding(Causality.NONE, note=note)
-    if len(necessary) == 1 and counterfactuals.trial(Direction.INDUCE, necessary).flips:
+    if len(necessary) == 1 and _induces(counterfactuals, necessary):
         return _swapped(counterfactuals, Finding(Causality.ONE, necessary, (necessary,)))
     alone = _sufficient_alone(counterfactuals, necessary) if len(necessary) > 1 else ()
     if alone:
@@ -96,11 +96,20 @@ def _swapped(counterfactuals: Counterfactuals, found: Finding) -> Finding:
     testable = [(direction, chosen) for direction, chosen in asked if counterfactuals.can_swap(chosen)]
     if not testable:
         return found
-    agrees = [
-        counterfactuals.trial(direction, chosen, Method.ROWS).flips == counterfactuals.trial(direction, chosen).flips
-        for direction, chosen in testable
-    ]
+    agrees = [counterfactuals.trial(direction, chosen, Method.ROWS).flips for direction, chosen in testable]
     return replace(found, swap_agrees=all(agrees))
+
+
+def _induces(counterfactuals: Counterfactuals, chosen: Indices) -> bool:
+    """Whether the candidates alone bring B's outcome into run A.
+
+    Where the outcome is bits and not a token, a forced path need not bring them: over other rows, the same kernel may
+    round otherwise. B's own K/V rows do.
+    """
+    if counterfactuals.trial(Direction.INDUCE, chosen).flips:
+        return True
+    by_rows = counterfactuals.asks_for_bits and counterfactuals.can_swap(chosen)
+    return by_rows and counterfactuals.trial(Direction.INDUCE, chosen, Method.ROWS).flips
 
 
 def _smallest(counterfactuals: Counterfactuals, direction: Direction, everything: Indices) -> Indices:
@@ -124,7 +133,7 @@ def _sufficient_alone(counterfactuals: Counterfactuals, among: Indices) -> tuple
     """Candidates that bring the other outcome by themselves; only origins are tried where there are many."""
     few = len(among) <= ASKED_ONE_BY_ONE
     tried = [i for i in among if few or counterfactuals.candidates[i].is_origin]
-    return tuple((i,) for i in tried if counterfactuals.trial(Direction.INDUCE, (i,)).flips)
+    return tuple((i,) for i in tried if _induces(counterfactuals, (i,)))
 
 
 def _result(
