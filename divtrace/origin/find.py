@@ -17,9 +17,11 @@ from divtrace.diff.requests import diff_request
 from divtrace.errors import DivtraceError
 from divtrace.origin.batches import find_neighbours
 from divtrace.origin.candidates import find_candidates
+from divtrace.origin.choices import choice_faults
 from divtrace.origin.faults import FaultFinder
+from divtrace.origin.finite import logits_not_finite
 from divtrace.origin.groups import OriginMaker, position_ranges
-from divtrace.origin.records import Carriers, InputFault, Origin, OriginResult
+from divtrace.origin.records import Carriers, ChoiceFault, InputFault, Origin, OriginResult
 from divtrace.origin.walk import Reader, Walk, walk_back
 from divtrace.trace.reader import Trace
 from divtrace.trace.schema import Level
@@ -63,7 +65,9 @@ def find_origins_of(runs: RunPair, request: str | None = None, position: int | N
     faults = FaultFinder(runs, timeline.tokens_a[: decision.position])
     maker = OriginMaker(runs, faults, decision.step_a, decision.step_b)
     walk = _walk(runs, pair, decision, faults)
-    origins = _origins(runs, pair, decision, compared, walk, maker)
+    flipped = decision.position == timeline.divergence
+    choices = _choice_faults(runs, pair, decision) if flipped else ()
+    origins = _origins(runs, pair, decision, compared, walk, maker, choices)
     read_a, read_b = _records_to_blame(runs, pair, decision, walk)
     token_a, token_b = (int(tokens[decision.position]) for tokens in (timeline.tokens_a, timeline.tokens_b))
     own = pair.id_a, pair.id_b
@@ -92,6 +96,7 @@ def find_origins_of(runs: RunPair, request: str | None = None, position: int | N
         neighbours=find_neighbours(batches, own, decided),
         candidates=find_candidates(runs, maker.sites, read_a, read_b, origins, decided),
         faults=_all_faults(faults, pair, decision),
+        choice_faults=choices,
         missing=_missing(runs),
     )
 
@@ -155,6 +160,7 @@ def _origins(
     compared: RequestDiff,
     walk: Walk | None,
     maker: OriginMaker,
+    choices: tuple[ChoiceFault, ...],
 ) -> tuple[Origin, ...]:
     """Origins among KV rows, then the decision itself where its inputs are equal or its choice
     contradicts its logits.
@@ -165,11 +171,23 @@ def _origins(
     flipped = compared.divergence if decision.position == _divergent_position(compared) else None
     rows_equal = walk is not None and walk.read.positions.size == 0
     if rows_equal and logits_differ:
-        found = (*found, maker.from_decision(*at, "logits"))
-    selection_only = logits_differ is False or (flipped is not None and flipped.flip.explained is False)
+        not_finite = logits_not_finite(runs, decision.record_a, decision.record_b)
+        found = (*found, maker.from_decision(*at, "logits", not_finite))
+    unexplained = flipped is not None and flipped.flip.explained is False
+    selection_only = logits_differ is False or unexplained or bool(choices)
     if flipped is not None and selection_only:
         found = (*found, maker.from_decision(*at, "token"))
     return found
+
+
+def _choice_faults(runs: RunPair, pair: RequestPair, decision: Decision) -> tuple[ChoiceFault, ...]:
+    """Where the flipped decision contradicts its own run's logits or settings."""
+    sides = (("A", runs.a, pair.number_a, decision.record_a), ("B", runs.b, pair.number_b, decision.record_b))
+    return tuple(
+        ChoiceFault(name, reason)
+        for name, index, request, record in sides
+        for reason in choice_faults(index, request, decision.position, record)
+    )
 
 
 def _divergent_position(compared: RequestDiff) -> int | None:

@@ -14,6 +14,7 @@ from divtrace.align.layers import magnitude_drift
 from divtrace.align.runs import RunPair
 from divtrace.origin.batches import batch_record, find_crossings, own_segment
 from divtrace.origin.faults import FaultFinder
+from divtrace.origin.finite import rows_not_finite
 from divtrace.origin.plans import Plans
 from divtrace.origin.records import (
     Circumstance,
@@ -59,7 +60,9 @@ class OriginMaker:
         """One origin per pair of producing steps, in the order of run B's execution."""
         return tuple(self._origin_of(group) for group in self._groups(rows))
 
-    def from_decision(self, request_a: int, request_b: int, position: int, tensor: str) -> Origin:
+    def from_decision(
+        self, request_a: int, request_b: int, position: int, tensor: str, not_finite: tuple[str, ...] = ()
+    ) -> Origin:
         """The decision itself: its logits (or its token) differ while every KV row that it read is equal."""
         at = (PositionRange(position, position),)
         place = Place(
@@ -74,7 +77,7 @@ class OriginMaker:
             False,
             position - 1,
         )
-        return self._origin(place, None)
+        return self._origin(place, None, not_finite)
 
     def _groups(self, rows: DifferingRows) -> Iterator[DifferingRows]:
         a, b = self._runs.a, self._runs.b
@@ -112,9 +115,10 @@ class OriginMaker:
             computed_position=int(rows.positions[lowest].min()),
         )
         moved = magnitude_drift(runs, rows.records_a[lowest], rows.records_b[lowest], layer)
-        return self._origin(place, Drift(*moved))
+        not_finite = rows_not_finite(runs, rows.records_a[lowest], rows.records_b[lowest], layer)
+        return self._origin(place, Drift(*moved), not_finite)
 
-    def _origin(self, place: Place, drift: Drift | None) -> Origin:
+    def _origin(self, place: Place, drift: Drift | None, not_finite: tuple[str, ...]) -> Origin:
         runs = self._runs
         batch_a, batch_b = batch_record(runs.a, place.step_a), batch_record(runs.b, place.step_b)
         own = runs.a.request_ids[place.request_a], runs.b.request_ids[place.request_b]
@@ -125,7 +129,7 @@ class OriginMaker:
         faults = self._faults_of(place)
         all_between = [s for s in self.sites.b.sites(place.step_b).values() if between(s)]
         return Origin(
-            kind=_kind(place, suspects, faults),
+            kind=_kind(place, suspects, faults, not_finite),
             step_a=place.step_a,
             step_b=place.step_b,
             request_a=own[0],
@@ -146,6 +150,7 @@ class OriginMaker:
             faults=faults,
             packed_row_a=computed[0].packed_row if computed else 0,
             packed_row_b=computed[1].packed_row if computed else 0,
+            not_finite=not_finite,
         )
 
     def _own_rows(self, place: Place) -> tuple[OwnRow, OwnRow] | None:
@@ -211,7 +216,9 @@ def _by_path(sites: tuple[SiteComparison, ...]) -> tuple[SiteComparison, ...]:
     return tuple(site for site in sites if site.changed == "path")
 
 
-def _kind(place: Place, suspects: tuple[SiteComparison, ...], faults: tuple[InputFault, ...]) -> OriginKind:
+def _kind(
+    place: Place, suspects: tuple[SiteComparison, ...], faults: tuple[InputFault, ...], not_finite: tuple[str, ...]
+) -> OriginKind:
     if any(fault.kind in ("wrong token", "wrong position") for fault in faults):
         return OriginKind.WRONG_INPUT
     if any(fault.kind == "changed" for fault in faults):
@@ -222,4 +229,6 @@ def _kind(place: Place, suspects: tuple[SiteComparison, ...], faults: tuple[Inpu
         return OriginKind.SELECTION
     if _by_path(suspects):
         return OriginKind.KERNEL_PATH
+    if len(not_finite) == 1:
+        return OriginKind.NOT_FINITE
     return OriginKind.SELECTOR_INPUT if suspects else OriginKind.UNEXPLAINED

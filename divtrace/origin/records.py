@@ -31,6 +31,7 @@ class OriginKind(StrEnum):
     NEVER_WRITTEN = "never written"
     CHANGED_AFTER_WRITING = "changed after writing"
     SELECTION = "selection"
+    NOT_FINITE = "not finite"
     UNEXPLAINED = "unexplained"
 
 
@@ -194,6 +195,7 @@ class Origin:
     faults: tuple[InputFault, ...]
     packed_row_a: int = 0
     packed_row_b: int = 0
+    not_finite: tuple[str, ...] = ()
 
     @property
     def first_position(self) -> int:
@@ -246,6 +248,14 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
+class ChoiceFault:
+    """A committed token that does not follow from its own run's logits and settings; `run` is `A` or `B`."""
+
+    run: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class OriginResult:
     """What the walk from one decision found. `divergence` holds both tokens with logits where the
     decision flipped.
@@ -276,5 +286,6 @@ class OriginResult:
     neighbours: tuple[Neighbour, ...]
     candidates: tuple[Candidate, ...]
     faults: tuple[InputFault, ...]
+    choice_faults: tuple[ChoiceFault, ...]
     missing: tuple[str, ...]
     schema: str = SCHEMA
