@@ -216,6 +216,16 @@ def multiply(rows: RowsLayout, weights: WeightLayout, threads: int) -> None:
         _multiply_chunks(rows, weights, buffers, chunks)
 
 
+@njit(cache=True, nogil=True)
+def multiply_arrays(
+    x: Any, weights: WeightLayout, out: Any, threads: int, panel_rows: int, block_rows: int
+) -> None:
+    """`multiply` on contiguous f32 arrays; compiled once for writable and once for read-only rows."""
+    source, target = np.int64(x.ctypes.data), np.int64(out.ctypes.data)
+    layout = RowsLayout(source, target, x.shape[0], x.shape[1], panel_rows, block_rows)
+    multiply(layout, weights, threads)
+
+
 @njit(cache=True)
 def address_of(array: Any) -> int:
     """Address of an array's first element; some seven times faster than asking numpy."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,6 @@ from engine.kernels.invariant.layout import (
     F16_STORED,
     F32_STORED,
     LANES,
-    RowsLayout,
     WeightLayout,
 )
 from engine.kernels.invariant.runtime import block_rows, checked_threads, require_numba
@@ -150,17 +149,13 @@ def affine_weights(
     return LinearWeights(layout, arrays if wide_bias is None else (*arrays, wide_bias))
 
 
-class _Compiled(NamedTuple):
-    multiply: Callable[[RowsLayout, WeightLayout, int], None]
-    address_of: Callable[[Array], int]
-
-
 @cache
-def _compiled() -> _Compiled:
+def _compiled() -> Callable[[Array, WeightLayout, Array, int, int, int], None]:
     require_numba()
-    from engine.kernels.invariant import linear_loops
+    from engine.kernels.invariant.linear_loops import multiply_arrays
 
-    return _Compiled(linear_loops.multiply, linear_loops.address_of)
+    compiled: Callable[[Array, WeightLayout, Array, int, int, int], None] = multiply_arrays
+    return compiled
 
 
 def _padded_rows(x: Array, weights: LinearWeights) -> Array:
@@ -188,19 +183,12 @@ def linear(
     Raises:
         EngineError: numba is missing, or the shape does not fit.
     """
-    compiled = _compiled()
+    multiply = _compiled()
     x = _padded_rows(x, weights)
     rows, size = x.shape
     out = np.empty((rows, weights.layout.output_size), np.float32)
-    layout = RowsLayout(
-        x=compiled.address_of(x),
-        out=compiled.address_of(out),
-        rows=rows,
-        padded_size=size,
-        panel_rows=max(6, PANEL_BYTES // (4 * size)),
-        block_rows=most_block_rows or block_rows(),
-    )
-    compiled.multiply(layout, weights.layout, checked_threads(threads))
+    panel_rows = max(most_block_rows or block_rows(), PANEL_BYTES // (4 * size))
+    multiply(x, weights.layout, out, checked_threads(threads), panel_rows, most_block_rows or block_rows())
     return out
 
 

@@ -38,7 +38,7 @@ def test_the_second_process_compiles_nothing() -> None:
         "import numpy as np; from engine.kernels.invariant import linear_dense, linears;"
         "linear_dense(np.ones((1, 16), np.float32), np.ones((2, 16), np.float32));"
         "from engine.kernels.invariant import linear_loops;"
-        "print(sum(linear_loops.multiply.stats.cache_misses.values()))"
+        "print(sum(linear_loops.multiply_arrays.stats.cache_misses.values()))"
     )
     for _ in range(2):
         done = subprocess.run([sys.executable, "-c", counting], capture_output=True, text=True, check=True)
