@@ -28,6 +28,8 @@ SCRIPTS = (
     "selection.js",
     "palette.js",
     "steps.js",
+    "view.js",
+    "row_curve.js",
     "timeline.js",
     "timeline_marks.js",
     "curves.js",

@@ -25,6 +25,11 @@ const report = (() => {
       if (!listeners.has(name)) listeners.set(name, []);
       listeners.get(name).push(listener);
     },
+    // Pictures listen through this: while the page starts nothing is drawn that would be drawn again at once.
+    picture(name, draw) {
+      this.on(name, () => this.isStarted && draw());
+    },
+    isStarted: false,
     emit(name, value) {
       for (const listener of listeners.get(name) ?? []) listener(value);
     },

@@ -141,7 +141,7 @@
       element("thead", {}, element("tr", {}, ...heads.map((head) => element("th", { scope: "col" }, head)))), element("tbody", {}, ...rows)));
   }
 
-  report.on("redraw", draw);
-  report.on("request", draw);
-  report.on("select", () => chart?.redraw(false));
+  report.picture("redraw", draw);
+  report.picture("request", draw);
+  report.picture("select", () => chart?.redraw(false));
 })();

@@ -59,6 +59,7 @@
   document.addEventListener("keydown", (event) => {
     if (event.target === document.body && (event.key === "ArrowLeft" || event.key === "ArrowRight")) report.moveKeys(event, report.state.run);
   });
-  report.on("select", draw);
-  report.on("request", draw);
+  report.picture("select", draw);
+  report.picture("request", draw);
+  report.picture("redraw", draw);
 })();

@@ -138,7 +138,7 @@
     if (report.state.request !== 0) report.showRequest(0);
     if (step >= 0) report.select(run, step);
   });
-  report.on("redraw", draw);
-  report.on("request", draw);
-  report.on("select", draw);
+  report.picture("redraw", draw);
+  report.picture("request", draw);
+  report.picture("select", draw);
 })();

@@ -5,9 +5,10 @@
   if (data.runs.every((_, run) => report.stepCount(run) === 0)) report.byId("inspector").hidden = true;
   report.on("select", () => report.keepInView(report.state.step));
   report.showFirstView();
-  report.applyTheme();
   if (data.requests.length) report.showRequest(0);
   const first = data.focus?.origins.find((mark) => mark.is_cause) ?? data.focus?.origins[0];
   report.select(report.state.run, first?.step_b ?? 0);
+  report.isStarted = true;
+  report.applyTheme();
   document.documentElement.dataset.drawnMs = String(Math.round(performance.now()));
 })();

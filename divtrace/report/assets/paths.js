@@ -79,7 +79,7 @@
     report.byId("path-legend").replaceChildren(...report.paths.map((path) => report.swatch(report.pathLook(path), path)));
   }
 
-  report.on("redraw", drawAll);
-  report.on("view", drawAll);
-  report.on("select", drawAll);
+  report.picture("redraw", drawAll);
+  report.picture("view", drawAll);
+  report.picture("select", drawAll);
 })();

@@ -31,13 +31,13 @@
     context.stroke();
   };
 
-  function events(context, { run, height, scale, header }) {
+  function events(context, { run, height, scale, top, rowOf }) {
     const size = Math.min(5, height / 2 - 1);
     run.events.step.forEach((step, event) => {
       const x = scale.x(step);
       const kind = report.string(run.events.kind[event]);
-      if (x < report.gutter - 8 || (height < 8 && kind !== "preempted")) return;
-      const y = header + run.events.request[event] * height + height / 2;
+      if (x < report.gutter - 8 || !rowOf.has(run.events.request[event]) || (height < 8 && kind !== "preempted")) return;
+      const y = top(run.events.request[event]) + height / 2;
       context.fillStyle = report.colour("ink");
       context.strokeStyle = report.colour("ink");
       context.lineWidth = 1.5;
@@ -63,7 +63,8 @@
   function story(context, place) {
     const { focus } = data;
     if (!focus || focus.origins.length === 0) return;
-    const { number, scale, header, height } = place;
+    const { number, scale, height, top } = place;
+    const rowMiddle = (of) => top(of) + height / 2;
     const middle = (step) => scale.x(step + 0.5);
     const flip = number === 0 ? focus.step_a : focus.step_b;
     const request = report.side(data.requests[focus.request], number)?.number ?? 0;
@@ -77,15 +78,15 @@
     if (flip !== null && flip !== first.step) arrow(context, middle(first.step), middle(flip), lane);
     carriers(context, place, request, lane);
     context.strokeStyle = report.colour("mark");
-    origins.forEach((mark) => guide(context, middle(mark.step), lane, header + mark.request * height + height / 2));
+    origins.forEach((mark) => guide(context, middle(mark.step), lane, rowMiddle(mark.request)));
     origins.forEach((mark) => diamond(context, middle(mark.step), lane, mark === first));
-    origins.forEach((mark) => diamond(context, middle(mark.step), header + mark.request * height + height / 2, mark === first));
+    origins.forEach((mark) => diamond(context, middle(mark.step), rowMiddle(mark.request), mark === first));
     const more = origins.length > 1 ? ` (first of ${origins.length})` : "";
     const from = label(context, `origin${more}, step ${first.step}`, middle(first.step), 9, report.colour("mark"), -Infinity, place);
     if (flip === null) return;
-    guide(context, middle(flip), lane, header + request * height + height / 2);
+    guide(context, middle(flip), lane, rowMiddle(request));
     star(context, middle(flip), lane);
-    star(context, middle(flip), header + request * height + height / 2);
+    star(context, middle(flip), rowMiddle(request));
     if (flip !== first.step) label(context, `${focus.flipped ? "flip" : "decision"}, step ${flip}`, middle(flip), 9, report.colour("accent"), from, place);
   }
 

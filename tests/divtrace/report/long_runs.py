@@ -1,12 +1,12 @@
-"""Two long runs written column by column: some ten thousand steps and a hundred requests in a second or two.
+"""Two long runs written column by column: some ten thousand steps and a hundred requests in a few seconds.
 
-`slots` requests run at once; the next one starts where one ends. Request 7 flips in run B, after its rows began to differ.
+`slots` requests run at once; the next one starts where one ends. In run B the K/V of request 7 differs from position
+100 on, first in layer 0 and then in what was computed from it, and its token at position 260 flips.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import dataclass, field
+from collections import defaultdict, deque
 from pathlib import Path
 from typing import Any
 
@@ -19,175 +19,165 @@ from divtrace.trace.writer import TraceWriter
 REQUESTS = 100
 PROMPT_TOKENS = 24
 LAYERS = 3
-TOP_K = 4
+VOCABULARY_SIZE = 50
 FLIPPING_REQUEST = 7
 DRIFT_FROM = 100
 FLIP_AT = 260
-
-
-@dataclass
-class _Columns:
-    """Rows of one table, collected."""
-
-    rows: list[dict[str, Any]] = field(default_factory=list)
-
-    def add(self, **values: Any) -> None:
-        self.rows.append(values)
-
-    def columns(self) -> dict[str, list[Any]]:
-        return {name: [row[name] for row in self.rows] for name in self.rows[0]}
+OTHER_BITS = 1 << 50
+TEXTS = (
+    ["{}", "model.layers.0.mlp.up_proj", "linear", "gemv", "gemm", "threshold:16", "float32", "target", ""]
+    + ["admitted", "finished", "length"]
+    + [f"request-{number}" for number in range(REQUESTS)]
+)
 
 
 def write_long_run(path: Path, slots: int, is_b: bool, mean_outputs: int = 1000) -> Path:
-    """Record one run; `is_b` brings the drift and the flip of request 7."""
+    """Record one run of about `100 * mean_outputs / slots` steps; `is_b` brings the drift and the flip."""
     header = Header(
-        level=Level.KV, layers=LAYERS, kv_heads=1, head_size=4, vocabulary_size=50, top_k=TOP_K,
-        settings={"max_active": slots, "policy": "threshold:16"}, environment={}, weights_hash="w", tokenizer_hash="t",
-    )  # fmt: skip
-    outputs = np.random.default_rng(1).integers(mean_outputs // 2, mean_outputs * 3 // 2, REQUESTS)
+        level=Level.KV,
+        layers=LAYERS,
+        kv_heads=1,
+        head_size=4,
+        vocabulary_size=VOCABULARY_SIZE,
+        top_k=4,
+        settings={"max_active": slots, "policy": "threshold:16"},
+        environment={},
+        weights_hash="w",
+        tokenizer_hash="t",
+    )
     with TraceWriter(path, header, overwrite=True, flush_steps=10**9, flush_seconds=1e9) as writer:
-        strings = _strings(writer)
-        starts = _requests(writer, strings, outputs)
-        _plans(writer, strings)
-        _steps(writer, strings, starts, outputs, slots, is_b)
+        _LongRun(writer, slots, is_b, mean_outputs).write()
     return path
 
 
-def _strings(writer: TraceWriter) -> dict[str, int]:
-    texts = ["{}", "model.layers.0.mlp.up_proj", "linear", "gemv", "gemm", "threshold:16", "float32", "target", ""]
-    texts += ["admitted", "finished", "length", *(f"request-{number}" for number in range(REQUESTS))]
-    rows = {}
-    for text in texts:
-        raw = np.frombuffer(text.encode(), np.uint8)
-        offset = writer.append("string_bytes", {"value": raw}) if raw.size else 0
-        rows[text] = writer.append_row("strings", offset=offset, count=raw.size)
-    for token in range(50):
-        raw = np.frombuffer(f" word{token}".encode(), np.uint8)
-        offset = writer.append("token_text_bytes", {"value": raw})
-        writer.append_row("token_texts", token=token, offset=offset, count=raw.size)
-    return rows
+class _LongRun:
+    """Collects rows of tables and appends them at once."""
 
+    def __init__(self, writer: TraceWriter, slots: int, is_b: bool, mean_outputs: int) -> None:
+        self.writer, self.slots, self.is_b = writer, slots, is_b
+        outputs = np.random.default_rng(1).integers(mean_outputs // 2, mean_outputs * 3 // 2, REQUESTS)
+        self.outputs: list[int] = outputs.tolist()
+        self.tokens: list[list[int]] = [
+            np.random.default_rng(number).integers(0, VOCABULARY_SIZE, PROMPT_TOKENS + count).tolist()
+            for number, count in enumerate(self.outputs)
+        ]
+        self.token_offsets: list[int] = []
+        self.rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
 
-def _requests(writer: TraceWriter, strings: dict[str, int], outputs: np.ndarray) -> list[int]:
-    starts = []
-    for number in range(REQUESTS):
-        tokens = np.random.default_rng(number).integers(0, 50, PROMPT_TOKENS + int(outputs[number]))
-        starts.append(writer.append("token_lists", {"value": tokens}))
-        writer.append_row(
-            "requests", id_string=strings[f"request-{number}"], submitted_step=0, prompt_offset=starts[-1],
-            prompt_count=PROMPT_TOKENS, settings_string=strings["{}"],
-        )  # fmt: skip
-    return starts
+    def write(self) -> None:
+        """Write everything."""
+        self._strings()
+        self._requests()
+        self._plans()
+        waiting, running, step = deque(range(REQUESTS)), dict[int, int](), 0
+        while waiting or running:
+            while waiting and len(running) < self.slots:
+                request = waiting.popleft()
+                running[request] = 0
+                self._event(step, request, "admitted")
+            self._step(step, running, len(waiting))
+            step += 1
+        for table, rows in self.rows.items():
+            self.writer.append(table, {name: [row[name] for row in rows] for name in rows[0]})
 
+    def _strings(self) -> None:
+        for table, texts in (("strings", TEXTS), ("token_texts", [f" word{n}" for n in range(VOCABULARY_SIZE)])):
+            target = "string_bytes" if table == "strings" else "token_text_bytes"
+            for number, text in enumerate(texts):
+                raw = np.frombuffer(text.encode(), np.uint8)
+                offset = self.writer.append(target, {"value": raw}) if raw.size else 0
+                own = {} if table == "strings" else {"token": number}
+                self.writer.append_row(table, **own, offset=offset, count=raw.size)
 
-def _plans(writer: TraceWriter, strings: dict[str, int]) -> None:
-    for place, path in enumerate(("gemv", "gemm")):
-        writer.append_row(
-            "plan_sites", site_string=strings["model.layers.0.mlp.up_proj"], operation_string=strings["linear"],
-            path_string=strings[path], decided_by_string=strings["threshold:16"], dtype_string=strings["float32"],
-            model_string=strings["target"], rows=1 + place * 40, input_size=4, output_size=4, bits=0, group_size=0,
-        )  # fmt: skip
-        writer.append_row("plans", site_offset=place, site_count=1)
+    def _requests(self) -> None:
+        for number, tokens in enumerate(self.tokens):
+            offset = self.writer.append("token_lists", {"value": tokens})
+            self.token_offsets.append(offset)
+            place = {"prompt_offset": offset, "prompt_count": PROMPT_TOKENS, "settings_string": TEXTS.index("{}")}
+            name = TEXTS.index(f"request-{number}")
+            self.writer.append_row("requests", id_string=name, submitted_step=0, **place)
 
+    def _plans(self) -> None:
+        names = {"site": TEXTS[1], "operation": "linear", "decided_by": "threshold:16", "dtype": "float32"}
+        shared = {f"{name}_string": TEXTS.index(text) for name, text in (names | {"model": "target"}).items()}
+        sizes = {"input_size": 4, "output_size": 4, "bits": 0, "group_size": 0}
+        for place, path in enumerate(("gemv", "gemm")):
+            rows = 1 + place * 40
+            self.writer.append_row("plan_sites", **shared, path_string=TEXTS.index(path), rows=rows, **sizes)
+            self.writer.append_row("plans", site_offset=place, site_count=1)
 
-def _steps(
-    writer: TraceWriter, strings: dict[str, int], starts: list[int], outputs: np.ndarray, slots: int, is_b: bool
-) -> None:
-    steps, segments, rows, sampled, events = (_Columns() for _ in range(5))
-    waiting, running = deque(range(REQUESTS)), dict.fromkeys((), 0)
-    tokens = [np.random.default_rng(n).integers(0, 50, PROMPT_TOKENS + int(outputs[n])) for n in range(REQUESTS)]
-    step = 0
-    while waiting or running:
-        while waiting and len(running) < slots:
-            running[waiting.popleft()] = 0
-            events.add(
-                step=step,
-                request=list(running)[-1],
-                kind_string=strings["admitted"],
-                position=0,
-                detail_string=strings[""],
-            )
-        first_row, first_segment, first_record = 0, len(segments.rows), len(rows.rows)
-        first_sampled = len(sampled.rows)
-        is_origin = is_b and running.get(FLIPPING_REQUEST) == DRIFT_FROM - PROMPT_TOKENS + 1
+    def _step(self, step: int, running: dict[int, int], waiting: int) -> None:
+        firsts = {table: len(self.rows[table]) for table in ("segments", "rows", "sampled")}
+        is_origin = self.is_b and running.get(FLIPPING_REQUEST) == DRIFT_FROM - PROMPT_TOKENS + 1
+        packed = 0
         for request, done in list(running.items()):
-            count = PROMPT_TOKENS if done == 0 else 1
-            position = 0 if done == 0 else PROMPT_TOKENS + done - 1
-            segments.add(
-                step=step, request=request, kind=0 if done == 0 else 1, first_position=position, rows=count,
-                first_row=first_row, cached_tokens=0, wanted_logits=1, proposed_tokens=0,
-                token_offset=starts[request] + position,
-            )  # fmt: skip
-            for row in range(count):
-                _row(rows, step, first_row + row, request, position + row, is_b)
-            _decision(sampled, step, first_row + count - 1, request, position + count, tokens[request], is_b)
-            first_row += count
+            packed += self._segment(step, request, done, packed)
             running[request] += 1
-            if running[request] == outputs[request]:
+            if running[request] == self.outputs[request]:
                 del running[request]
-                events.add(
-                    step=step,
-                    request=request,
-                    kind_string=strings["finished"],
-                    position=0,
-                    detail_string=strings["length"],
-                )
-                _complete(writer, strings, step, request, starts[request] + PROMPT_TOKENS, int(outputs[request]))
-        steps.add(
-            step=step, packed_rows=first_row, head_rows=len(sampled.rows) - first_sampled, max_query_length=PROMPT_TOKENS,
-            max_key_length=100, plan=int(first_row > 16 or is_origin), segment_offset=first_segment,
-            segment_count=len(segments.rows) - first_segment, row_offset=first_record, sampled_offset=first_sampled,
-            sampled_count=len(sampled.rows) - first_sampled, running=len(running), waiting=len(waiting), blocks_used=0,
-            blocks_cached=0, blocks_total=0, schedule_s=1e-5, draft_s=0.0, forward_s=1e-3, sample_s=1e-5, flags=0, digest=0,
-        )  # fmt: skip
-        step += 1
-    for table, found in (
-        ("steps", steps),
-        ("segments", segments),
-        ("rows", rows),
-        ("sampled", sampled),
-        ("events", events),
-    ):
-        writer.append(table, found.columns())
+                self._complete(step, request)
+        segments = len(self.rows["segments"]) - firsts["segments"]
+        zeros = dict.fromkeys(("blocks_used", "blocks_cached", "blocks_total", "flags", "digest", "draft_s"), 0)
+        self.rows["steps"].append(
+            zeros
+            | {"step": step, "packed_rows": packed, "head_rows": segments, "max_query_length": PROMPT_TOKENS}
+            | {"max_key_length": 100, "plan": int(packed > 16 or is_origin), "segment_offset": firsts["segments"]}
+            | {"segment_count": segments, "row_offset": firsts["rows"], "sampled_offset": firsts["sampled"]}
+            | {"sampled_count": segments, "running": len(running), "waiting": waiting}
+            | {"schedule_s": 1e-5, "forward_s": 1e-3, "sample_s": 1e-5}
+        )
 
+    def _segment(self, step: int, request: int, done: int, first_row: int) -> int:
+        rows = PROMPT_TOKENS if done == 0 else 1
+        position = 0 if done == 0 else PROMPT_TOKENS + done - 1
+        self.rows["segments"].append(
+            {"step": step, "request": request, "kind": int(done > 0), "first_position": position, "rows": rows}
+            | {"first_row": first_row, "cached_tokens": 0, "wanted_logits": 1, "proposed_tokens": 0}
+            | {"token_offset": self.token_offsets[request] + position}
+        )
+        for row in range(rows):
+            self._row(step, first_row + row, request, position + row)
+        self._decision(step, first_row + rows - 1, request, position + rows)
+        return rows
 
-def _row(rows: _Columns, step: int, row: int, request: int, position: int, is_b: bool) -> None:
-    differs = is_b and request == FLIPPING_REQUEST and position >= DRIFT_FROM
-    same = request * 100_003 + position
-    # Only the first differing row differs in layer 0, from equal inputs; the later ones carry what they read.
-    first_layer = same + (1 << 50) if differs and position == DRIFT_FROM else same
-    hashes = [first_layer, *([same + (1 << 50) if differs else same] * (LAYERS - 1))]
-    moved = 1e-5 * (1 + position % 17) if differs else 0.0
-    rows.add(
-        step=step, row=row, request=request, position=position, digest=hashes[-1], key_hash=hashes, value_hash=hashes,
-        key_magnitude=[1.0 + moved] * LAYERS, value_magnitude=[1.0] * LAYERS,
-    )  # fmt: skip
+    def _row(self, step: int, row: int, request: int, position: int) -> None:
+        differs = self.is_b and request == FLIPPING_REQUEST and position >= DRIFT_FROM
+        same = request * 100_003 + position
+        other = same + OTHER_BITS if differs else same
+        # Only the first differing row differs in layer 0, from equal inputs; the later ones carry what they read.
+        hashes = [other if position == DRIFT_FROM else same, *[other] * (LAYERS - 1)]
+        moved = 1e-5 * (1 + position % 17) if differs else 0.0
+        self.rows["rows"].append(
+            {"step": step, "row": row, "request": request, "position": position, "digest": hashes[-1]}
+            | {"key_hash": hashes, "value_hash": hashes}
+            | {"key_magnitude": [1.0 + moved] * LAYERS, "value_magnitude": [1.0] * LAYERS}
+        )
 
+    def _decision(self, step: int, row: int, request: int, position: int) -> None:
+        is_ours = request == FLIPPING_REQUEST
+        drifts = self.is_b and is_ours and position > DRIFT_FROM
+        flips = is_ours and position == FLIP_AT
+        token = self.tokens[request][position]
+        shift = (1 if flips else 3 if position > FLIP_AT else 0) if self.is_b and is_ours else 0
+        chosen = (token + shift) % VOCABULARY_SIZE
+        second = token if flips and self.is_b else (chosen + 1) % VOCABULARY_SIZE
+        gap = 1e-4 if flips else 0.5 + (position * 7919 % 100) / 50
+        ids = [chosen, second, (chosen + 5) % VOCABULARY_SIZE, (chosen + 6) % VOCABULARY_SIZE]
+        values = [9.0 + 1e-3 * drifts, 9.0 - gap + 3e-4 * drifts, 2.0, 1.0]
+        self.rows["sampled"].append(
+            {"step": step, "request": request, "position": position, "row": row, "chosen": chosen, "committed": 1}
+            | {"random_number": np.nan, "log_sum_exp": 9.0, "chosen_logit": values[0], "gap": values[0] - values[1]}
+            | {"top_ids": ids, "top_values": values, "processed_top_ids": ids, "processed_top_values": values}
+            | {"logits_hash": request * 100_003 + position + (OTHER_BITS if drifts else 0)}
+        )
 
-def _decision(
-    sampled: _Columns, step: int, row: int, request: int, position: int, tokens: np.ndarray, is_b: bool
-) -> None:
-    chosen = int(tokens[position])
-    drifts = is_b and request == FLIPPING_REQUEST and position > DRIFT_FROM
-    gap = 0.5 + (position * 7919 % 100) / 50
-    if request == FLIPPING_REQUEST and position == FLIP_AT:
-        gap = 1e-4
-        chosen = (chosen + 1) % 50 if is_b else chosen
-    elif is_b and request == FLIPPING_REQUEST and position > FLIP_AT:
-        chosen = (chosen + 3) % 50
-    other = (chosen + 49) % 50 if is_b and position == FLIP_AT else (chosen + 1) % 50
-    ids = [chosen, other, (chosen + 5) % 50, (chosen + 6) % 50]
-    values = [9.0 + 1e-3 * drifts, 9.0 - gap + 3e-4 * drifts, 2.0, 1.0]
-    sampled.add(
-        step=step, request=request, position=position, row=row, chosen=chosen, committed=1, random_number=np.nan,
-        top_ids=ids, top_values=values, processed_top_ids=ids, processed_top_values=values, log_sum_exp=9.0,
-        chosen_logit=values[0], gap=gap, logits_hash=request * 100_003 + position + (1 << 50 if drifts else 0),
-    )  # fmt: skip
+    def _complete(self, step: int, request: int) -> None:
+        self._event(step, request, "finished")
+        times = dict.fromkeys(("queued_s", "scheduled_s", "first_token_s", "finished_s"), 0.0)
+        place = {"output_offset": self.token_offsets[request] + PROMPT_TOKENS, "output_count": self.outputs[request]}
+        reason = {"reason_string": TEXTS.index("length"), "detail_string": TEXTS.index("")}
+        self.rows["completions"].append({"request": request, "step": step} | place | reason | times)
 
-
-def _complete(writer: TraceWriter, strings: dict[str, int], step: int, request: int, offset: int, count: int) -> None:
-    writer.append_row(
-        "completions", request=request, step=step, output_offset=offset, output_count=count,
-        reason_string=strings["length"], detail_string=strings[""], queued_s=0.0, scheduled_s=0.0, first_token_s=0.0,
-        finished_s=1.0,
-    )  # fmt: skip
+    def _event(self, step: int, request: int, kind: str) -> None:
+        words = {"kind_string": TEXTS.index(kind), "detail_string": TEXTS.index("")}
+        self.rows["events"].append({"step": step, "request": request, "position": 0} | words)
