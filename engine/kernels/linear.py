@@ -7,7 +7,7 @@ from collections.abc import Callable
 import mlx.core as mx
 
 from engine.errors import SettingsError
-from engine.kernels import blas
+from engine.kernels import blas, invariant
 from engine.kernels.policy import LinearPath
 from engine.kernels.site import LinearSite
 
@@ -44,11 +44,18 @@ def native_tiles(site: LinearSite, x: mx.array, tile_rows: int) -> mx.array:
     return mx.concatenate(outputs, axis=0)
 
 
+def invariant_rows(site: LinearSite, x: mx.array) -> mx.array:
+    """Our kernel: a row's bits depend on nothing but its own inputs, at any row count and thread count."""
+    out = mx.array(invariant.linear(blas.rows_as_float32(x), site.invariant_weights))
+    return out if x.dtype == mx.float32 else out.astype(x.dtype)
+
+
 CPU_KERNELS: dict[str, LinearKernel] = {
     LinearPath.NATIVE: native,
     LinearPath.GEMV: blas.gemv_rows,
     LinearPath.GEMM_F32: blas.gemm_f32,
     LinearPath.GEMM_F16: blas.gemm_half_operands,
+    LinearPath.INVARIANT: invariant_rows,
 }
 GPU_KERNELS: dict[str, LinearKernel] = {
     LinearPath.NATIVE: native,

@@ -12,6 +12,9 @@ import mlx.nn as nn
 import numpy as np
 import numpy.typing as npt
 
+from engine.kernels.invariant.linears import LinearWeights
+from engine.kernels.invariant.sites import site_weights
+
 FloatArray = npt.NDArray[np.float32]
 
 
@@ -58,6 +61,11 @@ class LinearSite:
     def dense_half_rounded(self) -> FloatArray:
         """The weight rounded to half and widened again: numpy float32 (N, K), C order."""
         return self.dense_f32.astype(np.float16).astype(np.float32)
+
+    @cached_property
+    def invariant_weights(self) -> LinearWeights:
+        """The weight as the row-invariant kernels read it: packed weights stay packed, no dense copy."""
+        return site_weights(self)
 
     @cached_property
     def bias_f32(self) -> FloatArray | None:

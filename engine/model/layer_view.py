@@ -15,8 +15,10 @@ from engine.batch import Batch
 from engine.errors import UnsupportedModelError
 from engine.kernels.attention import AttentionCall, attend
 from engine.kernels.dispatch import Dispatcher
+from engine.kernels.policy import AttentionPath
 from engine.kv.store import KVStore
 from engine.model.interception import AttentionInterception
+from engine.model.invariant_attention import InvariantAttention
 from engine.observer import LayerRows
 
 
@@ -30,6 +32,7 @@ class ForwardContext:
     interception: AttentionInterception
     offsets: mx.array
     capture: list[LayerRows] | None
+    invariant_attention: InvariantAttention
 
 
 @dataclass(slots=True)
@@ -76,14 +79,19 @@ class LayerView:
             )
         context = self.context
         path = context.dispatcher.attention(self.site, queries.shape[1], queries.shape[3], queries.dtype)
+        if path == AttentionPath.INVARIANT:
+            self.attend_calls += 1
+            return context.invariant_attention.attend(self.layer, queries, scale, self.window, sinks)
         outputs = []
         for index, segment in enumerate(context.batch.segments):
-            rows = queries[segment.first_row : segment.first_row + segment.rows, :, 0]
+            rows = queries[segment.first_row : segment.first_row + segment.rows]
             keys, values = context.store.read(self.layer, index)
             if keys.dtype != rows.dtype:
                 keys, values = keys.astype(rows.dtype), values.astype(rows.dtype)
-            call = AttentionCall(rows.transpose(1, 0, 2)[None], keys, values, scale, self.window, sinks)
-            outputs.append(attend(call, path)[0].transpose(1, 0, 2)[:, :, None])
+            # (rows, heads, 1, D) of a single row is (1, heads, rows, D) already.
+            own = rows if segment.rows == 1 else rows.swapaxes(0, 2)
+            attended = attend(AttentionCall(own, keys, values, scale, self.window, sinks), path)
+            outputs.append(attended if segment.rows == 1 else attended.swapaxes(0, 2))
         self.attend_calls += 1
         return outputs[0] if len(outputs) == 1 else mx.concatenate(outputs, axis=0)
 

@@ -21,6 +21,7 @@ from engine.kernels.site import LinearSite
 from engine.kv.contiguous import ContiguousStore
 from engine.kv.store import KVStore
 from engine.model.interception import AttentionInterception
+from engine.model.invariant_attention import InvariantAttention
 from engine.model.layer_view import ForwardContext, LayerView
 from engine.model.leaves import instrument, uninstrument
 from engine.observer import LayerRows, Plan
@@ -88,7 +89,15 @@ class PackedModel:
         capture: list[LayerRows] | None = [] if capture_kv else None
         wanted = mx.array(batch.wanted_rows)
         self.dispatcher.begin_step(batch.step, batch.packed_rows, wanted)
-        context = ForwardContext(batch, store, self.dispatcher, self._interception, mx.array(batch.positions), capture)
+        context = ForwardContext(
+            batch=batch,
+            store=store,
+            dispatcher=self.dispatcher,
+            interception=self._interception,
+            offsets=mx.array(batch.positions),
+            capture=capture,
+            invariant_attention=InvariantAttention(batch, store),
+        )
         views = [
             LayerView(layer, self._attention_sites[layer], window, context) for layer, window in enumerate(self.windows)
         ]
@@ -114,7 +123,7 @@ class PackedModel:
         if kept is not None:
             arrays += [a for rows in kept for a in (rows.keys, rows.values)]
         mx.eval(*arrays)
-        return np.array(arrays[0])
+        return np.array(arrays[0], copy=False)
 
     def _find_head(self) -> str | None:
         """The last linear of a forward, when its width is the vocabulary's; None when the head is no leaf."""

@@ -1,4 +1,6 @@
-"""The property that the project is named for: under forced GEMV nothing but a request's own tokens decides its bits."""
+"""The property that the project is named for: under forced GEMV, and under the invariant kernels, nothing but a request's
+own tokens decides its bits.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +26,10 @@ def model(architecture: str, quantized: bool) -> LoadedModel:
 
 
 @cache
-def alone(architecture: str, quantized: bool, request: Request) -> RequestRecord:
+def alone(architecture: str, quantized: bool, policy: str, request: Request) -> RequestRecord:
     """The reference: one request, whole prompt at once, contiguous K/V, no speculation, nothing shared."""
     bare = Request(request.id, request.prompt, request.max_tokens, request.sampling)
-    reference = EngineSettings(policy="gemv", max_active=1, kv="contiguous")
+    reference = EngineSettings(policy=policy, max_active=1, kv="contiguous")
     return collect(model(architecture, quantized), reference, [bare]).of_request(bare)
 
 
@@ -81,12 +83,12 @@ def workloads(draw: st.DrawFn) -> list[Request]:
 
 
 @st.composite
-def engine_settings(draw: st.DrawFn) -> EngineSettings:
-    """Every knob of scheduling, memory and speculation; the kernel policy alone is fixed."""
+def engine_settings(draw: st.DrawFn, policy: str) -> EngineSettings:
+    """Every knob of scheduling, memory and speculation; the kernel policy alone is given."""
     paged = draw(st.booleans())
     block_size = draw(st.sampled_from([4, 16]))
     values: dict[str, Any] = {
-        "policy": "gemv",
+        "policy": policy,
         "max_active": draw(st.integers(1, 4)),
         "token_budget": draw(st.integers(4, 64)),
         "budget_unit": draw(st.sampled_from(["rows", "work"])),
@@ -115,15 +117,17 @@ def engine_settings(draw: st.DrawFn) -> EngineSettings:
     return EngineSettings(**values)
 
 
+@pytest.mark.parametrize("policy", ["gemv", "invariant"])
 @pytest.mark.parametrize(("architecture", "quantized"), MODELS)
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(requests=workloads(), configuration=engine_settings())
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
 def test_a_request_is_bit_equal_to_itself_alone(
-    architecture: str, quantized: bool, requests: list[Request], configuration: EngineSettings
+    architecture: str, quantized: bool, policy: str, data: st.DataObject
 ) -> None:
-    seen = collect(model(architecture, quantized), configuration, requests)
+    requests = data.draw(workloads())
+    seen = collect(model(architecture, quantized), data.draw(engine_settings(policy)), requests)
     for request in requests:
-        expected = alone(architecture, quantized, request)
+        expected = alone(architecture, quantized, policy, request)
         if request.id not in seen.completions:
             assert request.cancel_at_step is not None
             continue
