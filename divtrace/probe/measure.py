@@ -53,8 +53,10 @@ class Measurement:
         first = self._timed(count, rows)
         second = self._timed(count, rows)
         self._note("repeat", count, first.tobytes() != second.tobytes())
-        self._classes.setdefault(first[0].tobytes(), []).append(count)
-        self._compare_with_alone(count, first)
+        changed = self._compare_with_alone(count, first)
+        # Where a row's place is one of its inputs, row 0 of another count is another row: only its change can be grouped.
+        result = first[0].tobytes() if case.rows_are_alike else bytes([changed])
+        self._classes.setdefault(result, []).append(count)
         if case.rows_are_alike:
             self._try_identical_rows(count)
             self._try_padding(count, rows, first)
@@ -106,7 +108,7 @@ class Measurement:
         self._time_s[count] = min(elapsed, self._time_s.get(count, elapsed))
         return out
 
-    def _compare_with_alone(self, count: int, together: Output) -> None:
+    def _compare_with_alone(self, count: int, together: Output) -> bool:
         changed = False
         for index in sorted({0, 1, count // 2, count - 2, count - 1} & set(range(count))):
             alone = self._row_alone(count, index)
@@ -118,6 +120,7 @@ class Measurement:
             self._largest = max(self._largest, difference)
             self._most_ulps = max(self._most_ulps, ulps_of_row(difference, expected, self._case.dtype))
         self._note("changed", count, changed)
+        return changed
 
     def _row_alone(self, count: int, index: int) -> Output:
         if self._case.alone is not None:

@@ -78,6 +78,7 @@ def test_rows_whose_place_is_an_input_are_compared_with_their_own_place() -> Non
     )
     assert found.changed == ()
     assert found.index_dependent == ()
+    assert found.classes == (COUNTS,)
 
 
 def test_row_counts_beyond_the_share_of_time_are_named() -> None:
