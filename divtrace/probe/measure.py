@@ -54,7 +54,7 @@ class Measurement:
         second = self._timed(count, rows)
         self._note("repeat", count, first.tobytes() != second.tobytes())
         changed = self._compare_with_alone(count, first)
-        # Where a row's place is one of its inputs, row 0 of another count is another row: only its change can be grouped.
+        # Where a row's place is one of its inputs, row 0 of another count is another row: only changes can be grouped.
         result = first[0].tobytes() if case.rows_are_alike else bytes([changed])
         self._classes.setdefault(result, []).append(count)
         if case.rows_are_alike:

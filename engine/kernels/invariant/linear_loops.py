@@ -221,7 +221,8 @@ def multiply_arrays(
     x: Any, weights: WeightLayout, out: Any, threads: int, panel_rows: int, block_rows: int
 ) -> None:
     """`multiply` on contiguous f32 arrays; compiled once for writable and once for read-only rows."""
-    source, target = np.int64(x.ctypes.data), np.int64(out.ctypes.data)
+    source: Any = np.int64(x.ctypes.data)
+    target: Any = np.int64(out.ctypes.data)
     layout = RowsLayout(source, target, x.shape[0], x.shape[1], panel_rows, block_rows)
     multiply(layout, weights, threads)
 
