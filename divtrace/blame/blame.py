@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from divtrace.align.runs import RunPair
-from divtrace.blame import controls
+from divtrace.blame import controls, stops
 from divtrace.blame.experiments import Experiments
 from divtrace.blame.records import BlameResult, Confidence, Control, Nature, Verdict
 from divtrace.blame.verdict import Judgement, judge
@@ -94,16 +94,23 @@ def blame(
     stopped = _stopped_by_inputs(diff) or _stopped_by_again(case, a, again)
     if stopped is not None:
         return case.close(stopped)
-    if diff.outcome is Outcome.NONE_SEEN and request is None:
+    if diff.outcome is Outcome.NONE_SEEN:
         return case.close(_none_seen(diff))
+    undecided = stops.never_decided(runs, diff, request)
+    if undecided is not None:
+        return case.close(undecided)
     case.origins = find_origins_of(runs, request, position)
+    stopped = stops.other_sampling(diff, case.origins)
+    if stopped is not None:
+        return case.close(stopped)
     if proof is not None and (case.origins.flipped or case.origins.logits_differ or case.origins.differing_rows):
         stopped = _experiment(
             case, Experiments(runs, case.origins, proof.loaded(), proof.scratch, proof.progress), proof
         )
         if stopped is not None:
             return case.close(stopped)
-    return case.close(judge(case.origins, case.proof))
+    elsewhere = sorted({*controls.environment_differences(a), *controls.environment_differences(b)})
+    return case.close(judge(case.origins, case.proof, tuple(elsewhere)))
 
 
 def _experiment(case: _Case, experiments: Experiments, options: ProofOptions) -> Judgement | None:

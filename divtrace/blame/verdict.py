@@ -9,6 +9,7 @@ from divtrace.origin.records import Circumstance, Origin, OriginKind, OriginResu
 from divtrace.proof.records import Causality, Direction, ProofResult, ReplayControl, Subject
 
 BUG_KINDS = {OriginKind.WRONG_INPUT, OriginKind.NEVER_WRITTEN, OriginKind.CHANGED_AFTER_WRITING}
+MOST_NAMED = 3
 CAUSES = {Causality.ONE, Causality.EITHER, Causality.JOINT, Causality.NECESSARY}
 
 
@@ -23,29 +24,64 @@ class Judgement:
     next_time: tuple[str, ...] = ()
 
 
-def judge(origins: OriginResult, proof: ProofResult | None) -> Judgement:
-    """Judge a decision that differs (in token or state) after inputs and weights were found equal."""
+def judge(origins: OriginResult, proof: ProofResult | None, elsewhere: tuple[str, ...] = ()) -> Judgement:
+    """Judge a decision that differs (in token or state) after inputs and weights were found equal.
+
+    `elsewhere` names what is another here than where the runs were recorded.
+    """
     kinds = {origin.kind for origin in origins.origins}
+    if OriginKind.SELECTION in kinds:
+        return _selection(origins)
     if kinds & BUG_KINDS:
         return _corruption(origins)
-    if OriginKind.SELECTION in kinds and len(kinds) == 1:
-        return Judgement(
-            Verdict.SELECTION,
-            Nature.BUG,
-            Confidence.SHOWN,
-            "the logits of the deciding row are equal bit for bit and another token was committed, "
-            "so the fault is behind "
-            "the logits: ties, sampler, penalties or acceptance",
-        )
+    if OriginKind.NOT_FINITE in kinds:
+        return _not_finite(next(o for o in origins.origins if o.kind is OriginKind.NOT_FINITE))
     failed = next((control for control in proof.controls if not control.is_equal), None) if proof else None
     if failed is not None:
-        return _not_reproduced(failed)
+        return _not_reproduced(failed, elsewhere)
     if not origins.origins:
         return _undecidable(origins, "no record was found whose inputs are equal and whose output differs")
     return _paths(origins, proof)
 
 
-def _not_reproduced(failed: ReplayControl) -> Judgement:
+def _selection(origins: OriginResult) -> Judgement:
+    """One run's choice contradicts its own logits, or equal logits gave two tokens: no drift can do either."""
+    if origins.choice_faults:
+        fault = origins.choice_faults[0]
+        reason = f"in run {fault.run} the committed token does not follow from its own logits: {fault.reason}"
+    elif origins.logits_differ is False:
+        reason = "the logits of the deciding row are equal bit for bit and another token was committed"
+    else:
+        reason = "the deciding logits do not explain the other token"
+    return Judgement(
+        Verdict.SELECTION,
+        Nature.BUG,
+        Confidence.SHOWN,
+        f"{reason}, so the fault is behind the logits: ties, sampler, penalties or acceptance",
+    )
+
+
+def _not_finite(origin: Origin) -> Judgement:
+    run, step = origin.not_finite[0], origin.step_a if origin.not_finite[0] == "A" else origin.step_b
+    return Judgement(
+        Verdict.STATE_CORRUPTION,
+        Nature.BUG,
+        Confidence.SHOWN,
+        f"in step {step} run {run} made NaN or Inf from inputs and kernel paths that gave finite numbers in the other",
+    )
+
+
+def _not_reproduced(failed: ReplayControl, elsewhere: tuple[str, ...]) -> Judgement:
+    if elsewhere:
+        return Judgement(
+            Verdict.NOT_DECIDABLE,
+            Nature.UNDECIDED,
+            Confidence.NONE,
+            f"run {failed.run} was recorded under other conditions ({', '.join(elsewhere[:MOST_NAMED])}) and does not "
+            f"come out the same here, from step {failed.first_differing_step} on ({failed.what}), so nothing can be "
+            "proven here",
+            ("run blame where the runs were recorded, with the same library versions and thread count",),
+        )
     return Judgement(
         Verdict.NOT_REPRODUCIBLE,
         Nature.UNDECIDED,
@@ -53,7 +89,7 @@ def _not_reproduced(failed: ReplayControl) -> Judgement:
         f"run {failed.run} played back unchanged differs from its own trace from step "
         f"{failed.first_differing_step} on "
         f"({failed.what}): the same configuration does not repeat itself here, so there is nothing to blame yet",
-        ("replay on the machine that recorded the runs, with the same library versions and thread count",),
+        ("find out why it does not repeat itself: unordered reductions, threads, a fault that strikes now and then",),
     )
 
 
@@ -70,8 +106,21 @@ def _corruption(origins: OriginResult) -> Judgement:
 
 def _paths(origins: OriginResult, proof: ProofResult | None) -> Judgement:
     if proof is not None and proof.causality in CAUSES:
-        verdict = _kind_of_path(origins) if proof.subject is Subject.PATHS else _kind_of_row_count(origins)
-        return Judgement(verdict, Nature.ROUNDING, _confidence(proof), _proof_reason(proof, origins))
+        verdict = (
+            _kind_of_path(origins, proof) if proof.subject is Subject.PATHS else _kind_of_row_count(origins, proof)
+        )
+        not_finite = any(origin.not_finite for origin in origins.origins)
+        nature = Nature.BUG if not_finite else Nature.ROUNDING
+        suffix = "; the path makes NaN or Inf, which is no rounding" if not_finite else ""
+        return Judgement(verdict, nature, _confidence(proof), _proof_reason(proof, origins) + suffix)
+    if any(_is_moved_key(origin) for origin in origins.origins):
+        return Judgement(
+            Verdict.STATE_CORRUPTION,
+            Nature.BUG,
+            Confidence.SHOWN if proof is not None else Confidence.SUSPECTED,
+            "keys differ where the values made from the same hidden state agree, by the same kernels over as many "
+            "rows, and both runs repeat themselves: the keys were rotated for another position",
+        )
     if not origins.candidates:
         return _undecidable(
             origins,
@@ -81,7 +130,7 @@ def _paths(origins: OriginResult, proof: ProofResult | None) -> Judgement:
         )
     if proof is None:
         return Judgement(
-            _kind_of_path(origins),
+            _kind_of_path(origins, None),
             Nature.UNDECIDED,
             Confidence.SUSPECTED,
             "the origin's sites took different kernel paths; no counterfactual was run, so this is a "
@@ -97,24 +146,41 @@ def _paths(origins: OriginResult, proof: ProofResult | None) -> Judgement:
     return _undecidable(origins, proof.note)
 
 
-def _kind_of_row_count(origins: OriginResult) -> Verdict:
+def _is_moved_key(origin: Origin) -> bool:
+    """A key is its projection rotated by its position; with an equal projection only the position is left."""
+    return origin.kind is OriginKind.UNEXPLAINED and origin.tensor == "key" and not origin.suspects
+
+
+def _kind_of_row_count(origins: OriginResult, proof: ProofResult | None) -> Verdict:
     """The same, where a kernel's own choice by row count takes the place of a path."""
-    verdict = _kind_of_path(origins)
+    verdict = _kind_of_path(origins, proof)
     return Verdict.KERNEL_PATH if verdict is Verdict.ATTENTION_SPLIT else verdict
 
 
-def _kind_of_path(origins: OriginResult) -> Verdict:
-    origin = origins.origins[0]
-    circumstances = {c for o in origins.origins for c in o.circumstances}
-    if Circumstance.RECOMPUTE in circumstances:
+def _kind_of_path(origins: OriginResult, proof: ProofResult | None) -> Verdict:
+    """What moved the cause to another path; the first origin stands in where no cause was singled out."""
+    circumstances, classes = _of_cause(origins, proof)
+    by_schedule = Circumstance.OTHER_RULE not in circumstances
+    if by_schedule and Circumstance.RECOMPUTE in circumstances:
         return Verdict.PREEMPTION_RECOMPUTE
-    if Circumstance.PREFIX_REUSE in circumstances:
+    if by_schedule and Circumstance.PREFIX_REUSE in circumstances:
         return Verdict.PREFIX_CACHE_REUSE
-    if _changed_classes(origin) == {SiteClass.ATTENTION}:
+    if classes == {SiteClass.ATTENTION}:
         return Verdict.ATTENTION_SPLIT
-    if Circumstance.CHUNK_BOUNDARY in circumstances and Circumstance.SHARED_BATCH not in circumstances:
+    if by_schedule and Circumstance.CHUNK_BOUNDARY in circumstances and Circumstance.SHARED_BATCH not in circumstances:
         return Verdict.CHUNK_BOUNDARY
     return Verdict.KERNEL_PATH
+
+
+def _of_cause(origins: OriginResult, proof: ProofResult | None) -> tuple[set[Circumstance], set[SiteClass]]:
+    named = proof.cause or next(iter(proof.sufficient), ()) if proof is not None else ()
+    candidates = [proof.candidates[index] for index in named] if proof is not None else []
+    steps = {(candidate.step_a, candidate.step_b) for candidate in candidates}
+    causes = [origin for origin in origins.origins if (origin.step_a, origin.step_b) in steps]
+    if candidates and not causes:
+        return set(candidates[0].circumstances), set(candidates[0].site_classes)
+    origin = causes[0] if causes else origins.origins[0]
+    return set(origin.circumstances), _changed_classes(origin)
 
 
 def _changed_classes(origin: Origin) -> set[SiteClass]:

@@ -16,7 +16,7 @@ from divtrace.diff.records import RequestDiff
 from divtrace.diff.requests import diff_request
 from divtrace.errors import DivtraceError
 from divtrace.origin.batches import find_neighbours
-from divtrace.origin.candidates import find_candidates
+from divtrace.origin.candidates import Decided, find_candidates
 from divtrace.origin.choices import choice_faults
 from divtrace.origin.faults import FaultFinder
 from divtrace.origin.finite import logits_not_finite
@@ -94,7 +94,14 @@ def find_origins_of(runs: RunPair, request: str | None = None, position: int | N
         origins=origins,
         carriers=_carriers(walk),
         neighbours=find_neighbours(batches, own, decided),
-        candidates=find_candidates(runs, maker.sites, read_a, read_b, origins, decided),
+        candidates=find_candidates(
+            runs,
+            maker.sites,
+            read_a,
+            read_b,
+            origins,
+            Decided(pair.number_a, decision.step_a, pair.number_b, decision.step_b),
+        ),
         faults=_all_faults(faults, pair, decision),
         choice_faults=choices,
         missing=_missing(runs),

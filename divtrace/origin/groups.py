@@ -13,11 +13,11 @@ from divtrace.align.index import Integers, SegmentRecord
 from divtrace.align.layers import magnitude_drift
 from divtrace.align.runs import RunPair
 from divtrace.origin.batches import batch_record, find_crossings, own_segment
+from divtrace.origin.circumstances import circumstances_of
 from divtrace.origin.faults import FaultFinder
 from divtrace.origin.finite import rows_not_finite
 from divtrace.origin.plans import Plans
 from divtrace.origin.records import (
-    Circumstance,
     Drift,
     InputFault,
     Origin,
@@ -146,7 +146,9 @@ class OriginMaker:
             drift=drift,
             steps_before_a=self._decided_a - place.step_a,
             steps_before_b=self._decided_b - place.step_b,
-            circumstances=self._circumstances(place),
+            circumstances=circumstances_of(
+                runs, (place.request_a, place.step_a), (place.request_b, place.step_b), place.reused, _by_path(suspects)
+            ),
             faults=faults,
             packed_row_a=computed[0].packed_row if computed else 0,
             packed_row_b=computed[1].packed_row if computed else 0,
@@ -176,28 +178,6 @@ class OriginMaker:
             and any(span.first <= fault.position <= span.last for span in place.positions)
         )
         return (*here, *read)
-
-    def _circumstances(self, place: Place) -> tuple[Circumstance, ...]:
-        left = own_segment(self._runs.a, place.step_a, place.request_a)
-        right = own_segment(self._runs.b, place.step_b, place.request_b)
-        if left is None or right is None:
-            return ()
-        kinds = {left.kind, right.kind}
-        alone_a, alone_b = (
-            len(index.segments_of_step(step)) == 1
-            for index, step in ((self._runs.a, place.step_a), (self._runs.b, place.step_b))
-        )
-        prefills = kinds <= {"prefill", "recompute"}
-        bounds = [(s.first_position, s.rows) for s in (left, right)]
-        hit = left.cached_tokens != right.cached_tokens
-        found = {
-            Circumstance.SHARED_BATCH: not (alone_a and alone_b),
-            Circumstance.PREFIX_REUSE: place.reused or hit,
-            Circumstance.RECOMPUTE: "recompute" in kinds,
-            Circumstance.CHUNK_BOUNDARY: prefills and bounds[0] != bounds[1] and not hit,
-            Circumstance.SPECULATION: "verify" in kinds,
-        }
-        return tuple(circumstance for circumstance, holds in found.items() if holds)
 
 
 def position_ranges(positions: Integers) -> tuple[PositionRange, ...]:

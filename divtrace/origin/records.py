@@ -36,13 +36,17 @@ class OriginKind(StrEnum):
 
 
 class Circumstance(StrEnum):
-    """How the origin's rows came to be computed differently, where that is visible."""
+    """How the origin's rows came to be computed differently, where that is visible.
+
+    `other rule`: a path that changed was decided by another rule in each run, so no row count can have decided it.
+    """
 
     SHARED_BATCH = "shared batch"
     PREFIX_REUSE = "prefix reuse"
     RECOMPUTE = "recompute"
     CHUNK_BOUNDARY = "chunk boundary"
     SPECULATION = "speculation"
+    OTHER_RULE = "other rule"
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,13 +242,15 @@ class Candidate:
     differs.
 
     `is_origin` marks those that the walk found; the others computed differing rows from inputs that
-    already differed.
+    already differed. `circumstances` and `site_classes` are those of its changed sites.
     """
 
     step_a: int
     step_b: int
     sites: tuple[CandidateSite, ...]
     is_origin: bool
+    circumstances: tuple[Circumstance, ...] = ()
+    site_classes: tuple[SiteClass, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
