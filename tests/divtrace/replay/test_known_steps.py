@@ -85,7 +85,7 @@ def test_rows_of_another_batch_are_refused(tmp_path: Path) -> None:
     with open_trace(path) as trace:
         player, keeper = Replayer(trace, model()), RowKeeper()
         player.watch((keeper,))
-        with pytest.raises(PlaybackError, match="step 0: 1 K/V rows are known, the batch has 12"):
+        with pytest.raises(PlaybackError, match=r"step 0: \d+ K/V rows are known, the batch has 12"):
             player.watch((Bytes(),), known={0: keeper.steps[2]})
 
 
