@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import zipfile
 from pathlib import Path
 
@@ -17,17 +18,26 @@ from divtrace.trace.schema import TABLES, Level
 from tests.divtrace.trace.builders import example_run
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return example_run().write(tmp_path / "a.h5")
-
-
-@pytest.fixture
-def bundle(tmp_path: Path, path: Path) -> Path:
+@pytest.fixture(scope="module")
+def originals(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with two traces and a bundle of them, made once."""
+    folder = tmp_path_factory.mktemp("bundle")
     other = example_run()
     other.content[("anchor", 3, 1)] = 7
-    with open_trace(path) as a, open_trace(other.write(tmp_path / "b.h5")) as b:
-        return write_bundle(a, b, tmp_path / "case.zip", ["anchor"])
+    paths = example_run().write(folder / "a.h5"), other.write(folder / "b.h5")
+    with open_trace(paths[0]) as a, open_trace(paths[1]) as b:
+        write_bundle(a, b, folder / "case.zip", ["anchor"])
+    return folder
+
+
+@pytest.fixture
+def path(tmp_path: Path, originals: Path) -> Path:
+    return Path(shutil.copy(originals / "a.h5", tmp_path))
+
+
+@pytest.fixture
+def bundle(tmp_path: Path, originals: Path) -> Path:
+    return Path(shutil.copy(originals / "case.zip", tmp_path))
 
 
 @pytest.mark.parametrize("steps", range(6))
@@ -129,6 +139,28 @@ def test_a_bundle_that_lies_ends_in_one_sentence(
     with pytest.raises(TraceError) as caught:
         Bundle(repack(bundle, tmp_path / "hostile.zip", changes))
     assert "\n" not in str(caught.value)
+
+
+def test_a_member_that_would_grow_too_much_is_not_unpacked(bundle: Path, tmp_path: Path) -> None:
+    bomb = zipfile.ZipInfo("a.h5")
+    hostile = tmp_path / "bomb.zip"
+    with zipfile.ZipFile(bundle) as archive, zipfile.ZipFile(hostile, "w", zipfile.ZIP_BZIP2) as target:
+        for name in ("manifest.json", "b.h5"):
+            target.writestr(name, archive.read(name))
+        target.writestr(bomb, bytes(64 << 20), zipfile.ZIP_BZIP2)
+    with pytest.raises(TraceError, match="not believable"):
+        Bundle(hostile)
+
+
+@pytest.mark.parametrize("more_bytes", [1, -1])
+def test_a_member_that_holds_other_than_it_declares_is_refused(bundle: Path, more_bytes: int) -> None:
+    raw = bytearray(bundle.read_bytes())
+    name = raw.rindex(b"a.h5")
+    size = slice(name - 22, name - 18)
+    raw[size] = (int.from_bytes(raw[size], "little") + more_bytes).to_bytes(4, "little")
+    bundle.write_bytes(raw)
+    with pytest.raises(TraceError, match="damaged"):
+        Bundle(bundle)
 
 
 @pytest.mark.parametrize("damage", ["truncated", "flipped", "no zip", "absent", "twice", "encrypted"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -20,9 +21,14 @@ from divtrace.trace.schema import TABLES, Level
 from tests.divtrace.trace.builders import example_run
 
 
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return example_run().write(tmp_path_factory.mktemp("reader") / "run.h5")
+
+
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return example_run().write(tmp_path / "run.h5")
+def path(tmp_path: Path, original: Path) -> Path:
+    return Path(shutil.copy(original, tmp_path))
 
 
 def read_everything(source: object) -> None:
@@ -117,7 +123,7 @@ def huge_claim(file: h5py.File) -> None:
 
 
 def flush_with_a_wrong_checksum(file: h5py.File) -> None:
-    file["flushes/lengths"][-1, 3] += 1
+    file["flushes/lengths"][-1, 3] -= 1
 
 
 def flush_that_promises_one_row_more(file: h5py.File) -> None:
@@ -203,8 +209,25 @@ def test_an_honest_file_reads(path: Path) -> None:
     read_everything(path)
 
 
+REASONS = {
+    external_link: "a link to another place",
+    soft_link: "a link to another place",
+    two_names: "the same object under two names",
+    virtual: "outside of the file",
+    external_storage: "outside of the file",
+    unknown_filter: "unknown filter",
+    huge_claim: "promised, but not stored",
+    huge_chunk: "chunks are larger",
+    flush_with_a_wrong_checksum: "no complete flush",
+}
+
+
 @pytest.mark.parametrize("lie", LIES, ids=lambda lie: lie.__name__)
 def test_a_lie_ends_in_one_sentence_that_names_the_file(path: Path, lie: Callable[[h5py.File], None]) -> None:
+    copy = path.with_name("elsewhere.h5")
+    copy.write_bytes(path.read_bytes())
+    with h5py.File(copy, "r") as file:
+        path.with_name("elsewhere.bin").write_bytes(file["rows/position"][:].tobytes())
     with h5py.File(path, "r+") as file:
         lie(file)
     tracemalloc.start()
@@ -214,6 +237,7 @@ def test_a_lie_ends_in_one_sentence_that_names_the_file(path: Path, lie: Callabl
     tracemalloc.stop()
     message = str(caught.value)
     assert str(path) in message
+    assert REASONS.get(lie, "") in message
     assert message.endswith(".")
     assert "\n" not in message
     assert peak_bytes < 32 << 20
