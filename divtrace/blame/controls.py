@@ -95,6 +95,8 @@ def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
             yield from _leaves(f"{name}.{key}" if name else str(key), inner)
     elif isinstance(value, list | tuple):
         for number, inner in enumerate(value):
-            yield from _leaves(f"{name}.{number}", inner)
+            # Libraries are listed in the order in which a process happened to load them.
+            label = inner.get("internal_api", number) if isinstance(inner, Mapping) else number
+            yield from _leaves(f"{name}.{label}", inner)
     elif value is not None:
         yield name, value

@@ -11,14 +11,28 @@ from divtrace.blame.records import BlameResult
 from divtrace.render.verdict import verdict_sentence
 
 _BLAME = TypeAdapter(BlameResult)
+ADDED = {
+    "sentence": {"type": "string", "description": "The answer in one sentence."},
+    "exit_status": {"type": "integer", "enum": [0, 1, 2], "description": "The command's exit code."},
+}
+FLIPS = {"type": "boolean", "description": "Whether the changed run comes out as the other run did."}
 
 
 def blame_document(result: BlameResult) -> dict[str, Any]:
     """What `divtrace blame --json` prints: the result, its sentence and the exit status; NaN becomes null."""
     document: dict[str, Any] = json.loads(_BLAME.dump_json(result))
+    if result.proof is not None:
+        for trial, entry in zip(result.proof.trials, document["proof"]["trials"], strict=True):
+            entry["flips"] = trial.flips
     return document | {"sentence": verdict_sentence(result), "exit_status": result.exit_status}
 
 
 def blame_schema() -> dict[str, Any]:
-    """JSON schema of `BlameResult`."""
-    return _BLAME.json_schema()
+    """JSON schema (2020-12) of what `blame_document` returns."""
+    schema = _BLAME.json_schema(mode="serialization")
+    schema["properties"] |= ADDED
+    schema["required"] = [*schema["required"], *ADDED]
+    trial = schema["$defs"]["Trial"]
+    trial["properties"] |= {"flips": FLIPS}
+    trial["required"] = [*trial["required"], "flips"]
+    return schema
