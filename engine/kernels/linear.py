@@ -8,6 +8,7 @@ import mlx.core as mx
 
 from engine.errors import SettingsError
 from engine.kernels import blas, invariant
+from engine.kernels.invariant import cuda
 from engine.kernels.policy import LinearPath
 from engine.kernels.site import LinearSite
 
@@ -28,7 +29,7 @@ def native_rows(site: LinearSite, x: mx.array) -> mx.array:
 
 def device_gemm(site: LinearSite, x: mx.array, dtype: mx.Dtype) -> mx.array:
     """One dense matmul on the device, operands in `dtype`, result in the activations' dtype."""
-    weight = site.dequantized().astype(dtype)
+    weight = site.dense_device.astype(dtype)
     out = (x.astype(dtype) @ weight.T).astype(x.dtype)
     bias = site.leaf.get("bias")
     return out if bias is None else out + bias
@@ -50,6 +51,17 @@ def invariant_rows(site: LinearSite, x: mx.array) -> mx.array:
     return out if x.dtype == mx.float32 else out.astype(x.dtype)
 
 
+def invariant_rows_on_cuda(site: LinearSite, x: mx.array) -> mx.array:
+    """The same contract through a CUDA kernel of ours; weights that it cannot read packed are made dense once."""
+    leaf = site.leaf
+    bias = leaf.get("bias")
+    if site.mode == "affine" and site.bits in cuda.AFFINE_BITS:
+        return cuda.linear_affine(
+            x, leaf.weight, leaf.scales, leaf.biases, bits=site.bits, group_size=site.group_size, bias=bias
+        )
+    return cuda.linear_dense(x, site.dense_device.astype(x.dtype), bias)
+
+
 CPU_KERNELS: dict[str, LinearKernel] = {
     LinearPath.NATIVE: native,
     LinearPath.GEMV: blas.gemv_rows,
@@ -62,6 +74,7 @@ GPU_KERNELS: dict[str, LinearKernel] = {
     LinearPath.GEMV: native_rows,
     LinearPath.GEMM_F32: lambda site, x: device_gemm(site, x, mx.float32),
     LinearPath.GEMM_F16: lambda site, x: device_gemm(site, x, mx.float16),
+    LinearPath.INVARIANT: invariant_rows_on_cuda,
 }
 
 

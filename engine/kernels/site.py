@@ -53,6 +53,13 @@ class LinearSite:
         return mx.dequantize(leaf.weight, leaf.scales, leaf.get("biases"), leaf.group_size, leaf.bits, mode=self.mode)
 
     @cached_property
+    def dense_device(self) -> mx.array:
+        """The weight as one dense mx.array (N, K), kept: for device kernels that cannot read it packed."""
+        weight = self.dequantized()
+        mx.eval(weight)
+        return weight
+
+    @cached_property
     def dense_f32(self) -> FloatArray:
         """The weight as numpy float32 (N, K), C order."""
         return np.array(self.dequantized().astype(mx.float32))

@@ -1,4 +1,5 @@
-"""Feeds the row-invariant attention kernel from a K/V store: in place where the store has a pool, else from gathered rows.
+"""Feeds the row-invariant attention kernel from a K/V store: in place where the store has a pool, else from gathered
+rows.
 
 The kernel's bits do not depend on which of the two it was. Must not know policies.
 """
@@ -10,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.batch import Batch
-from engine.errors import SettingsError
-from engine.kernels.invariant import VisibleKeys, paged_attention, visible_keys
+from engine.kernels.invariant import VisibleKeys, cuda, paged_attention, visible_keys
 from engine.kernels.linear import on_cpu
 from engine.kv.paged import PagedStore
 from engine.kv.store import KVStore
@@ -33,17 +33,40 @@ class InvariantAttention:
         """(packed_rows, heads, 1, head_size) in and out, in the dtype of `queries`.
 
         Raises:
-            SettingsError: MLX does not compute on the CPU.
-            EngineError: numba is missing, a shape does not fit, or a row that nobody wrote would be read.
+            EngineError: the device has no such kernel, numba is missing, a shape does not fit, or a row that nobody
+            wrote would be read.
         """
         if not on_cpu():
-            raise SettingsError("attention=invariant runs on CPU here; use attention=row on this device.")
+            return self._on_cuda(layer, queries, scale, window, sinks)
         rows = np.array(queries[:, :, 0].astype(mx.float32))
         bias = None if sinks is None else np.array(sinks.astype(mx.float32))
         out = self._in_place(layer, rows, scale, window, bias)
         if out is None:
             out = self._gathered(layer, rows, scale, window, bias)
         return mx.array(out).astype(queries.dtype)[:, :, None]
+
+    def _on_cuda(
+        self, layer: int, queries: mx.array, scale: float, window: int | None, sinks: mx.array | None
+    ) -> mx.array:
+        """Segment by segment over gathered rows; what a query sees, and so its bits, are the same in any layout."""
+        outputs = []
+        for index, segment in enumerate(self._batch.segments):
+            own = slice(segment.first_row, segment.first_row + segment.rows)
+            keys, values = (array[0].transpose(1, 0, 2) for array in self._store.read(layer, index))
+            outputs.append(
+                cuda.paged_attention(
+                    queries[own, :, 0],
+                    keys,
+                    values,
+                    mx.arange(keys.shape[0], dtype=mx.int32)[None],
+                    mx.zeros((segment.rows,), mx.int32),
+                    mx.array(self._batch.positions[own] + 1),
+                    scale=scale,
+                    window=window,
+                    sinks=sinks,
+                )
+            )
+        return mx.concatenate(outputs, axis=0)[:, :, None]
 
     def _in_place(
         self, layer: int, rows: FloatArray, scale: float, window: int | None, sinks: FloatArray | None
