@@ -1,0 +1,56 @@
+"""`python -m engine.bench [NAME ...]`: runs benchmarks and prints their tables, as Markdown or JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping
+
+import click
+
+from engine.bench import against_mlx_lm, exercise, gemv_gemm, handoff, overhead, static_continuous
+from engine.bench.context import BenchContext
+from engine.bench.report import Report, Table, environment_line
+from engine.errors import EngineError
+
+BENCHMARKS: Mapping[str, Callable[[BenchContext], tuple[Table, ...]]] = {
+    "gemv-gemm": gemv_gemm.run,
+    "handoff": handoff.run,
+    "static-continuous": static_continuous.run,
+    "exercise": exercise.run,
+    "mlx-lm": against_mlx_lm.run,
+    "overhead": overhead.run,
+}
+MODEL_VARIABLE = "DIVTRACE_BENCH_MODEL"
+
+
+@click.command()
+@click.argument("names", nargs=-1, type=click.Choice(list(BENCHMARKS)))
+@click.option("--model", default=lambda: os.environ.get(MODEL_VARIABLE), help="GGUF file, mlx-lm directory or hub id.")
+@click.option("--rounds", default=3, show_default=True, type=click.IntRange(min=1), help="Runs of each arm, in turn.")
+@click.option("--quick", is_flag=True, help="The smallest sizes that still show the effect, one round.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per benchmark.")
+def main(names: tuple[str, ...], model: str | None, rounds: int, quick: bool, as_json: bool) -> None:
+    """Run the benchmarks NAMES (all by default). The model is --model, else $DIVTRACE_BENCH_MODEL."""
+    context = BenchContext(model, 1 if quick else rounds, quick)
+    try:
+        for name in names or tuple(BENCHMARKS):
+            _print(_report(name, context), as_json)
+    except EngineError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(2)
+
+
+def _report(name: str, context: BenchContext) -> Report:
+    flags = "--quick" if context.quick else f"--rounds {context.rounds}"
+    command = f"python -m engine.bench {name} {flags}"
+    return Report(name, command, BENCHMARKS[name](context), environment_line())
+
+
+def _print(report: Report, as_json: bool) -> None:
+    click.echo(json.dumps(report.as_json()) if as_json else report.markdown())
+
+
+if __name__ == "__main__":
+    main()

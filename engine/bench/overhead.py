@@ -1,0 +1,130 @@
+"""Benchmark 6: where a decode step of eight rows spends its time; how much of it is Python around the kernels."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from engine.bench.context import BenchContext
+from engine.bench.report import Cell, Table
+from engine.bench.statistics import percentile
+from engine.bench.workloads import text_requests
+from engine.engine import Engine
+from engine.kernels.dispatch import LinearCall
+from engine.settings import EngineSettings
+
+ROWS = 8
+PROMPT_TOKENS = 32
+PARTS = ("step", "linears", "kv_memory", "logits", "outside_forward", "python")
+POLICIES = ("threshold:4", "gemv", "invariant")
+
+
+@dataclass(slots=True)
+class StepSplit:
+    """Seconds of one step. `linears` includes the MLX work that a linear's input waits for (norms, rope, attention)."""
+
+    step: float = 0.0
+    linears: float = 0.0
+    kv_memory: float = 0.0
+    logits: float = 0.0
+    forward: float = 0.0
+
+    @property
+    def outside_forward(self) -> float:
+        """Scheduling, sampling and committing."""
+        return self.step - self.forward
+
+    @property
+    def python(self) -> float:
+        """What is neither kernels nor memory: scheduling, graph building, dispatch, sampling, bookkeeping."""
+        return self.step - self.linears - self.kv_memory - self.logits
+
+    @property
+    def python_share(self) -> float:
+        """Of the step, 0 to 1."""
+        return self.python / self.step
+
+
+def run(bench: BenchContext) -> tuple[Table, ...]:
+    """Medians over steps, policy by policy, steps in turn."""
+    steps = bench.sized(full=40, quick=8)
+    splits = {policy: split_steps(bench, policy, steps) for policy in POLICIES}
+    rows: list[tuple[Cell, ...]] = []
+    for policy, taken in splits.items():
+        medians = [1e3 * percentile([getattr(split, part) for split in taken], 50) for part in PARTS]
+        share = percentile([split.python_share for split in taken], 50)
+        rows.append((policy, *(f"{median:.2f}" for median in medians), f"{100 * share:.1f} %"))
+    return (
+        Table(
+            title=f"One decode step of {ROWS} rows, median of {steps} steps, ms",
+            columns=(
+                "policy",
+                "step",
+                "linears, and the MLX work they wait for",
+                "K/V memory",
+                "logits",
+                "outside the forward",
+                "Python",
+                "Python share",
+            ),
+            rows=tuple(rows),
+            notes=(
+                "Python is the step less linears, K/V memory and the last evaluation: scheduling, mlx-lm's own graph "
+                "building, dispatch, attention calls, sampling, bookkeeping.",
+            ),
+        ),
+    )
+
+
+def split_steps(bench: BenchContext, policy: str, steps: int) -> list[StepSplit]:
+    """Decode steps of eight requests, taken apart."""
+    requests = text_requests(bench.model, [PROMPT_TOKENS] * ROWS, [steps + 8] * ROWS)
+    splits: list[StepSplit] = []
+    with Engine(bench.model, EngineSettings(policy=policy, max_active=ROWS)) as engine:
+        for request in requests:
+            engine.submit(request)
+        for _ in range(4):
+            engine.step()
+        for _ in range(steps):
+            split = StepSplit()
+            with watched(engine, split):
+                started = time.perf_counter()
+                engine.step()
+                split.step = time.perf_counter() - started
+            splits.append(split)
+    return splits
+
+
+@contextmanager
+def watched(engine: Engine, split: StepSplit) -> Iterator[None]:
+    """Add up the time of one step's kernels and memory, by standing in for methods and kernels of this one engine."""
+    packed, store, calls = engine.packed, engine.store, engine.packed.dispatcher._linears
+
+    def timed(part: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **named: Any) -> Any:
+            started = time.perf_counter()
+            result = function(*arguments, **named)
+            setattr(split, part, getattr(split, part) + time.perf_counter() - started)
+            return result
+
+        return call
+
+    remembered = dict(calls)
+    calls.update({key: LinearCall(c.choice, timed("linears", c.kernel)) for key, c in remembered.items()})
+    replaced: list[tuple[Any, str, str]] = [
+        (store, "read", "kv_memory"),
+        (store, "write", "kv_memory"),
+        (packed, "_to_numpy", "logits"),
+        (packed, "forward", "forward"),
+    ]
+    for owner, name, part in replaced:
+        setattr(owner, name, timed(part, getattr(owner, name)))
+    try:
+        yield
+    finally:
+        calls.update(remembered)
+        for owner, name, _ in replaced:
+            delattr(owner, name)
