@@ -28,7 +28,8 @@ from engine.model.load import LoadedModel
 class ProofOptions:
     """Where and with what to prove, and what else to run. `loaded` is called only if something has to run.
 
-    `scratch` keeps results for resuming. `check_recording`: one more playback without a recorder. `reference`: the
+    `scratch` keeps results for resuming. `check_recording`: one more playback without a recorder; made
+    unasked where the runs were recorded at different levels. `reference`: the
     deciding logits in float64. `past_flip`: positions behind the decision at which to measure drift.
     """
 
@@ -122,7 +123,7 @@ def _experiment(case: _Case, experiments: Experiments, options: ProofOptions) ->
     if not all(control.is_equal for control in replays):
         case.proof = experiments.prove()
         return None
-    if options.check_recording:
+    if options.check_recording or not experiments.recorded_alike:
         case.controls.append(controls.recording_on_and_off(experiments.recording()))
         if case.controls[-1].holds is False:
             return _recording_changed(case.controls[-1])

@@ -52,10 +52,18 @@ class Experiments:
         """A against A, and where that holds B against B."""
         return check_replays(self._paths)
 
+    @property
+    def recorded_alike(self) -> bool:
+        """Both traces hold the same level, so that a recorder that disturbs its run disturbed both."""
+        return self._runs.a.trace.header.level == self._runs.b.trace.header.level
+
     def recording(self) -> RecordingCheck:
-        """Run A without a recorder."""
-        self._progress("control: run A played back without a recorder")
-        return check_recording(self._replayers[0], self._origins.step_a)
+        """Run A without a recorder, or run B where more was recorded of it."""
+        more_of_b = self._runs.b.trace.header.level.includes(self._runs.a.trace.header.level)
+        of_b = more_of_b and not self.recorded_alike
+        self._progress(f"control: run {'B' if of_b else 'A'} played back without a recorder")
+        step = self._origins.step_b if of_b else self._origins.step_a
+        return check_recording(self._replayers[int(of_b)], step)
 
     def reference(self) -> ReferenceResult:
         """The deciding logits in float64."""
