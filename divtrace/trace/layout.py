@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 
 from divtrace.trace.header import Header
-from divtrace.trace.schema import FLUSHES, TABLES, Column, Table
+from divtrace.trace.schema import FLUSHES, SAMPLED, TABLES, Column, Table
 
 SCHEMA_VERSION_ATTRIBUTE = "divtrace_schema_version"
 HEADER_DATASET = "header"
@@ -18,7 +18,6 @@ LONG_TABLES = frozenset(
         "string_bytes",
         "token_lists",
         "token_text_bytes",
-        "sampled",
         "rows",
         "reused",
         "draft_rows",
@@ -30,6 +29,7 @@ INCOMPRESSIBLE = frozenset({"value", "chosen", "token", "top_ids", "processed_to
 COMPRESSION: Mapping[str, Any] = {"shuffle": True, "compression": "gzip", "compression_opts": 1}
 LONG_CHUNK_ROWS = 512
 SHORT_CHUNK_ROWS = 128
+SAMPLED_CHUNK_ROWS = 256
 LARGEST_CHUNK_BYTES = 16 * 1024
 FLUSH_CHUNK_ROWS = 16
 TENSOR_CHUNK_BYTES = 1 << 20
@@ -65,6 +65,8 @@ def chunk_rows(table: Table, column: Column, header: Header) -> int:
     if table is FLUSHES:
         return FLUSH_CHUNK_ROWS
     rows = LONG_CHUNK_ROWS if table.name in LONG_TABLES else SHORT_CHUNK_ROWS
+    if table is SAMPLED:
+        rows = SAMPLED_CHUNK_ROWS
     row_bytes = column_dtype(column).itemsize * max(column_width(column, header) or 1, 1)
     while rows > 1 and rows * row_bytes > LARGEST_CHUNK_BYTES:
         rows //= 2
