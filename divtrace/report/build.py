@@ -6,7 +6,7 @@ from divtrace.align.index import TraceIndex
 from divtrace.align.runs import RunPair
 from divtrace.blame.records import BlameResult
 from divtrace.origin.records import OriginResult, PositionRange
-from divtrace.proof.records import ProofResult
+from divtrace.report.evidence import cause_steps
 from divtrace.report.kv_map import read_kv_map
 from divtrace.report.model import Focus, OriginMark, Report, RequestPage, StringTable
 from divtrace.report.requests import RequestReader, in_reading_order
@@ -40,7 +40,7 @@ def build_pair(a: Trace, b: Trace, blame: BlameResult) -> Report:
         requests=pages,
         left_out_requests=len(read) - len(pages),
         strings=strings.strings,
-        focus=_focus(runs, origins, blame.proof) if origins is not None and pages else None,
+        focus=_focus(runs, origins, cause_steps(blame.proof)) if origins is not None and pages else None,
         kv=read_kv_map(runs, pairs[0]) if pairs else None,
     )
 
@@ -54,10 +54,9 @@ def _unpaired(reader: RequestReader, runs: RunPair) -> list[RequestPage | None]:
     return left + right
 
 
-def _focus(runs: RunPair, origins: OriginResult, proof: ProofResult | None) -> Focus:
+def _focus(runs: RunPair, origins: OriginResult, causes: frozenset[tuple[int, int]]) -> Focus:
     numbers_a = {name: number for number, name in enumerate(runs.a.request_ids)}
     numbers_b = {name: number for number, name in enumerate(runs.b.request_ids)}
-    causes = _cause_steps(origins, proof)
     marks = [
         OriginMark(
             step_a=origin.step_a,
@@ -79,11 +78,6 @@ def _focus(runs: RunPair, origins: OriginResult, proof: ProofResult | None) -> F
         origins=marks,
         carriers=_ranges(origins.carriers.positions),
     )
-
-
-def _cause_steps(origins: OriginResult, proof: ProofResult | None) -> set[tuple[int, int]]:
-    chosen = proof.cause if proof is not None else ()
-    return {(origins.candidates[i].step_a, origins.candidates[i].step_b) for i in chosen}
 
 
 def _ranges(ranges: tuple[PositionRange, ...]) -> list[tuple[int, int]]:

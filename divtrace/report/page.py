@@ -52,6 +52,8 @@ class Page:
     origin: PageTable | None
     controls: PageTable | None
     trials: PageTable | None
+    reference: PageTable | None
+    past_flip: PageTable | None
     settings: PageTable | None
     requests: PageTable | None
     drafts: PageTable | None

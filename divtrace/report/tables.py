@@ -7,13 +7,16 @@ from dataclasses import dataclass
 from divtrace.blame.records import BlameResult
 from divtrace.diff.records import DraftStatistics, RequestDiff
 from divtrace.origin.records import BatchRecord, OriginResult
-from divtrace.proof.records import Direction, Trial
-from divtrace.render.text import counted, listed, logit, positions
+from divtrace.proof.records import Method, NeutralTrial, ProofResult, Trial
+from divtrace.render.measurements import AGREEMENT_WORDS
+from divtrace.render.proof import trial_name
+from divtrace.render.text import counted, drift, listed, logit, positions
+from divtrace.report.evidence import crossing_sentence, main_crossing, origin_of, quoted_text, who_joined
 from divtrace.report.page_text import page_text, short_text
-from divtrace.report.story import crossing_sentence, main_crossing, origin_of, who_joined
 
 MARKS = {True: "✓ holds", False: "✗ fails", None: "– not asked"}
 LONGEST_TABLE = 200
+PAST_FLIP_ROWS = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +46,46 @@ def controls_table(blame: BlameResult) -> PageTable:
 
 def trials_table(blame: BlameResult) -> PageTable | None:
     """Every counterfactual re-run, None when none was made."""
-    if blame.proof is None or blame.origins is None or not blame.proof.trials:
+    proof, origins = blame.proof, blame.origins
+    if proof is None or origins is None or not proof.trials:
         return None
-    heads = ("run", "changed", "sites", "wrote", "same as the other run?", "margin before", "margin after", "moved by")
-    rows = tuple(_trial_row(trial, blame.origins) for trial in blame.proof.trials)
+    heads = ("re-run", "sites", "wrote", "as the other run?", "margin before", "margin after", "moved by")
+    rows = tuple(_trial_row(trial, proof, origins) for trial in proof.trials)
+    rows += tuple(_neutral_row(trial, proof, origins) for trial in proof.neutral_trials)
     return PageTable(
-        "Counterfactuals: one run again, with only the named steps on the other run's kernels",
+        "Counterfactuals: one run again, with only the named steps made like the other run",
         heads,
         rows,
         "Margin: the logit of the run's own token minus that of the other run's token. It flips below zero.",
     )
+
+
+def reference_table(blame: BlameResult) -> PageTable | None:
+    """The deciding logits in float64, None where they were not computed."""
+    reference = blame.reference
+    if reference is None or not reference.logits:
+        return None
+    rows = tuple(
+        (quoted_text(e.token.text), logit(e.reference), logit(e.a), logit(e.b), drift(e.error_a), drift(e.error_b))
+        for e in reference.logits
+    )
+    heads = ("token", "float64", "A", "B", "error of A", "error of B")
+    return PageTable(f"Against float64: {AGREEMENT_WORDS[reference.agrees_with]}", heads, rows)
+
+
+def past_flip_table(blame: BlameResult) -> PageTable | None:
+    """Drift behind the decision, None where it was not measured."""
+    past = blame.past_flip
+    if past is None or not past.positions:
+        return None
+    rows = tuple(
+        (str(at.position), f"{at.largest:.3g}", f"{at.median:.3g}", "✓ yes" if at.same_choice else "✗ no")
+        for at in past.positions[:PAST_FLIP_ROWS]
+    )
+    heads = ("position", "largest drift", "median drift", "same choice?")
+    left = len(past.positions) - len(rows)
+    note = f"{left} more positions were measured." if left else ""
+    return PageTable("Past the decision, both runs fed run A’s tokens", heads, rows, note)
 
 
 def settings_table(blame: BlameResult) -> PageTable:
@@ -146,7 +179,7 @@ def _flip_card(origins: OriginResult) -> ChainCard:
     found = origins.divergence
     if found is None:
         return ChainCard("Decision", where, ("Both runs decided alike; the logits differ.",))
-    lines = [f"A wrote {_quoted(found.token_a.text)}, B wrote {_quoted(found.token_b.text)}."]
+    lines = [f"A wrote {quoted_text(found.token_a.text)}, B wrote {quoted_text(found.token_b.text)}."]
     if found.gap_a is not None and found.flip.differential_drift is not None:
         sign = "smaller" if found.gap_a <= abs(found.flip.differential_drift) else "larger"
         lines.append(f"Gap in A {found.gap_a:.3g}, {sign} than the drift {abs(found.flip.differential_drift):.3g}.")
@@ -154,18 +187,13 @@ def _flip_card(origins: OriginResult) -> ChainCard:
     return ChainCard("Flip" if origins.flipped else "Decision", where, tuple(lines))
 
 
-def _trial_row(trial: Trial, origins: OriginResult) -> tuple[str, ...]:
-    restores = trial.direction is Direction.RESTORE
-    run, other = ("B", "A") if restores else ("A", "B")
-    steps = [origins.candidates[i].step_b if restores else origins.candidates[i].step_a for i in trial.candidates]
-    tokens = {token.id: token.text for token in (origins.token_a, origins.token_b)}
-    wrote = _quoted(tokens[trial.chosen_token]) if trial.chosen_token in tokens else f"token {trial.chosen_token}"
+def _trial_row(trial: Trial, proof: ProofResult, origins: OriginResult) -> tuple[str, ...]:
+    sites = sum(len(proof.candidates[i].sites) for i in trial.candidates)
     moved = "–" if trial.drift is None else f"{trial.drift:+.3g}"
     return (
-        f"{run} again",
-        f"step {listed(map(str, steps), 6)} on {other}’s kernels",
-        str(sum(len(origins.candidates[i].sites) for i in trial.candidates)),
-        wrote,
+        trial_name(trial, proof),
+        str(sites) if trial.method is Method.PATH else "–",
+        _wrote(trial.chosen_token, origins),
         "✓ yes" if trial.flips else "✗ no",
         logit(trial.margin_without),
         logit(trial.margin),
@@ -173,10 +201,22 @@ def _trial_row(trial: Trial, origins: OriginResult) -> tuple[str, ...]:
     )
 
 
+def _neutral_row(trial: NeutralTrial, proof: ProofResult, origins: OriginResult) -> tuple[str, ...]:
+    steps = listed((str(proof.candidates[i].step_b) for i in trial.candidates), 4)
+    wrote = f"A {_wrote(trial.token_a, origins)}, B {_wrote(trial.token_b, origins)}"
+    name = f"both runs with row-independent kernels in step {steps} of B"
+    return (name, "–", wrote, "✓ they agree" if trial.agree else "✗ they differ", "–", "–", "–")
+
+
+def _wrote(token: int, origins: OriginResult) -> str:
+    texts = {known.id: known.text for known in (origins.token_a, origins.token_b)}
+    return quoted_text(texts[token]) if token in texts else f"token {token}"
+
+
 def _request_row(request: RequestDiff) -> tuple[str, ...]:
     found = request.divergence
     if found is not None:
-        split = (str(found.position), _quoted(found.token_a.text), _quoted(found.token_b.text))
+        split = (str(found.position), quoted_text(found.token_a.text), quoted_text(found.token_b.text))
     elif request.prompt_difference is not None:
         split = (f"prompt, {request.prompt_difference}", "–", "–")
     else:
@@ -208,7 +248,3 @@ def _drafts(drafts: DraftStatistics) -> tuple[str, str]:
 
 def _or_dash(value: str | None) -> str:
     return "–" if value is None else short_text(value, 200)
-
-
-def _quoted(text: str) -> str:
-    return f"“{short_text(text, 32)}”".replace("\n", "\\n")

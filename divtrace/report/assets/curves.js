@@ -52,7 +52,7 @@
     if (zero) parts.push(`${zero} of ${found.drifts.length} drifts ${zero === 1 ? "is" : "are"} exactly zero and ${zero === 1 ? "has" : "have"} no point on this scale.`);
     if (found.hasDrift && page.split !== null) {
       const drifting = found.drifts.filter((value, place) => value > 0 && page.prompt_tokens + place < page.split).length;
-      parts.push(`Here the drift sat there for ${report.counted(drifting, "decision")} before a gap was small enough.`);
+      if (drifting) parts.push(`Here the drift sat there for ${report.counted(drifting, "decision")} before a gap was small enough.`);
     }
     return parts.join(" ");
   }
@@ -72,7 +72,7 @@
       ],
       series: [
         { label: "position", value: (_, value) => String(value ?? "–") },
-        line(page.a ? "gap in A" : "gap", "run-a", { width: 1.2, points: dots("run-a", 5), spanGaps: true }),
+        line(report.isPair ? `gap in ${page.a ? "A" : "B"}` : "gap", "run-a", { width: 1.2, points: dots("run-a", 5), spanGaps: true }),
         ...(found.hasDrift ? [
           line("drift of the margin", "mark", { width: 2, dash: [7, 3], points: dots("mark", 4), spanGaps: true }),
           line("largest drift of a logit", "muted", { width: 1, dash: [2, 3], points: { show: false }, spanGaps: true }),

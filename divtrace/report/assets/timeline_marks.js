@@ -82,7 +82,7 @@
     origins.forEach((mark) => diamond(context, middle(mark.step), lane, mark === first));
     origins.forEach((mark) => diamond(context, middle(mark.step), rowMiddle(mark.request), mark === first));
     const more = origins.length > 1 ? ` (first of ${origins.length})` : "";
-    const from = label(context, `origin${more}, step ${first.step}`, middle(first.step), 9, report.colour("mark"), -Infinity, place);
+    const from = label(context, `origin${more}${flip === first.step ? " and flip" : ""}, step ${first.step}`, middle(first.step), 9, report.colour("mark"), -Infinity, place);
     if (flip === null) return;
     guide(context, middle(flip), lane, rowMiddle(request));
     star(context, middle(flip), lane);

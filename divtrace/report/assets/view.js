@@ -5,7 +5,7 @@
   const longest = Math.max(1, ...data.runs.map((_, run) => report.stepCount(run)));
   const view = { from: 0, to: longest, colourBy: "kind" };
   report.view = view;
-  report.gutter = 118;
+  report.gutter = window.innerWidth < 700 ? 76 : 118;
   report.rightMargin = 14;
 
   report.xScale = (width) => {

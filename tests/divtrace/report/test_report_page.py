@@ -112,7 +112,7 @@ def test_without_its_script_the_page_still_answers_every_question(tmp_path: Path
         "Request anchor split at output token 3",
         "guest’s prefill of 2 rows",
         "Which step caused it?",
-        "Step 1 of run B",
+        "Suspected: step 1 of run B",
         "Is it a bug?",
         "settings.max_active",
         "divtrace blame a.h5 b.h5",
