@@ -1,0 +1,135 @@
+"""Tables and the proof line: what was re-run, what it wrote, and nothing that was not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from divtrace.blame.blame import blame
+from divtrace.blame.records import BlameResult, Confidence, Nature
+from divtrace.proof.records import (
+    Causality,
+    Direction,
+    Method,
+    NeutralTrial,
+    ProofResult,
+    ReplayControl,
+    Subject,
+    Trial,
+)
+from divtrace.report import write_report
+from divtrace.report.evidence import proof_line
+from divtrace.report.tables import chain, drafts_table, origin_table, requests_table, settings_table, trials_table
+from divtrace.trace.reader import Trace, open_trace
+from tests.divtrace.report.pairs import write_flip
+from tests.divtrace.trace.builders import example_run
+
+
+@pytest.fixture
+def flip(tmp_path: Path) -> Iterator[tuple[Trace, Trace]]:
+    with write_flip(tmp_path / "serial.h5", False) as a, write_flip(tmp_path / "batched.h5", True) as b:
+        yield a, b
+
+
+@pytest.fixture
+def suspected(flip: tuple[Trace, Trace]) -> BlameResult:
+    return blame(*flip)
+
+
+def proven(suspected: BlameResult) -> BlameResult:
+    """The same result with re-runs that brought each run's token in the other."""
+    assert suspected.origins is not None
+    a, b = suspected.origins.token_a.id, suspected.origins.token_b.id
+    trials = (
+        Trial(Direction.RESTORE, Method.PATH, (0,), a, b, a, True, -0.25, 0.5, 4, 1.0),
+        Trial(Direction.INDUCE, Method.PATH, (0,), b, a, b, True, -0.5, 0.25, 4, 1.0),
+        Trial(Direction.RESTORE, Method.ROWS, (0,), a, b, a, None, None, None, 4, 1.0),
+    )
+    proof = ProofResult(
+        subject=Subject.PATHS,
+        candidates=suspected.origins.candidates,
+        controls=tuple(ReplayControl(run, True, 4, None, "", 0.5, 1.0) for run in "AB"),
+        trials=trials,
+        neutral_trials=(NeutralTrial((0,), a, a, True, True, 4, 1.0),),
+        causality=Causality.ONE,
+        cause=(0,),
+        sufficient=((0,),),
+        swap_agrees=True,
+        reruns=6,
+    )
+    return replace(suspected, proof=proof, nature=Nature.ROUNDING, confidence=Confidence.PROVEN)
+
+
+def test_the_proof_line_says_what_each_re_run_wrote(suspected: BlameResult) -> None:
+    line = proof_line(proven(suspected))
+    assert line.startswith("Proven by re-running, both ways: ")
+    assert "B with A’s kernels in step 1 alone writes “<13>”, as A did" in line
+    assert "A with B’s kernels in step 1 alone writes “<14>”, as B did" in line
+    assert "2 unchanged replays gave every bit again" in line
+
+
+def test_every_trial_is_a_row_with_its_margins(suspected: BlameResult) -> None:
+    assert trials_table(suspected) is None
+    table = trials_table(proven(suspected))
+    assert table is not None
+    restore, induce, swap, neutral = table.rows
+    assert restore[2:] == ("“<13>”", "✓ yes", "0.500000", "-0.250000", "-0.75")
+    assert induce[2:4] == ("“<14>”", "✓ yes")
+    assert "K/V rows" in swap[0]
+    assert swap[1] == "–"
+    assert "✓ they agree" in neutral
+
+
+def test_a_trial_that_changed_nothing_is_a_row_too_and_no_proof(suspected: BlameResult) -> None:
+    result = proven(suspected)
+    assert result.proof is not None
+    failed = tuple(replace(trial, chosen_token=trial.own_token) for trial in result.proof.trials)
+    result = replace(result, proof=replace(result.proof, trials=failed, controls=(), swap_agrees=None))
+    table = trials_table(result)
+    assert table is not None
+    assert {row[3] for row in table.rows[:3]} == {"✗ no"}
+    assert "alone writes" not in proof_line(result)
+
+
+def test_the_chain_leads_from_the_batch_over_the_carriers_to_the_flip(suspected: BlameResult) -> None:
+    origin, carriers, flip = chain(suspected)
+    assert origin.lines[0] == "Joined the batch: guest’s prefill of 2 rows."
+    assert "3 rows instead of 1" in origin.lines[1]
+    assert carriers.where == "position 4"
+    assert flip.lines[0] == "A wrote “<13>”, B wrote “<14>”."
+    assert "smaller than the drift" in flip.lines[1]
+
+
+def test_the_origin_table_holds_both_batches(suspected: BlameResult) -> None:
+    table = origin_table(suspected)
+    assert table is not None
+    assert [(row[0], row[2], row[3]) for row in table.rows] == [
+        ("A", "anchor", "decode"),
+        ("B", "anchor", "decode"),
+        ("B", "guest", "prefill"),
+    ]
+
+
+def test_settings_and_requests_are_listed_with_what_differs(suspected: BlameResult) -> None:
+    assert ("settings.max_active", "1", "2", "batching") in settings_table(suspected).rows
+    anchor, guest = requests_table(suspected).rows
+    assert (anchor[0], anchor[4], anchor[5], anchor[6]) == ("anchor", "6", "“<13>”", "“<14>”")
+    assert (guest[0], guest[4]) == ("guest", "–")
+
+
+def test_draft_acceptance_is_a_table_where_something_was_proposed(suspected: BlameResult, tmp_path: Path) -> None:
+    assert drafts_table(suspected) is None
+    trace = open_trace(example_run().write(tmp_path / "x.h5"))
+    table = drafts_table(blame(trace, trace))
+    assert table is not None
+    assert table.rows == (("anchor", "1 of 2", "50 %", "1 of 2", "50 %"),)
+
+
+def test_a_proven_report_shows_its_trials(suspected: BlameResult, flip: tuple[Trace, Trace], tmp_path: Path) -> None:
+    html = write_report(tmp_path / "report.html", *flip, proven(suspected)).read_text(encoding="utf-8")
+    assert "Counterfactuals" in html
+    assert "tone-rounding" in html
+    assert '"is_cause":true' in html
