@@ -54,8 +54,13 @@ class Dispatch(Fault):
 
     def built(self, engine: Engine) -> None:
         policy = engine.packed.policy
+        earlier = policy.choose if isinstance(policy, _Table) else lambda _step, _site, _rows: None
+
+        def choose(step: int, site: str, rows: int) -> tuple[str, str] | None:
+            return self.choose(step, site, rows) or earlier(step, site, rows)
+
         engine.packed.policy = _Table(
-            policy.linear, policy.attention, policy.gemm_precision, policy.sites, policy.overrides, self.choose
+            policy.linear, policy.attention, policy.gemm_precision, policy.sites, policy.overrides, choose
         )
 
     def forward(self, engine: Engine, batch: Batch, honest: Forward, store: KVStore, capture_kv: bool) -> ForwardResult:
