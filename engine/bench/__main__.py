@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Mapping
 
 import click
 
 from engine.bench import against_mlx_lm, exercise, gemv_gemm, handoff, overhead, static_continuous
 from engine.bench.context import BenchContext
+from engine.bench.meter import Clock
 from engine.bench.report import Report, Table, environment_line
 from engine.errors import EngineError
 
@@ -22,6 +24,7 @@ BENCHMARKS: Mapping[str, Callable[[BenchContext], tuple[Table, ...]]] = {
     "mlx-lm": against_mlx_lm.run,
     "overhead": overhead.run,
 }
+CLOCKS: Mapping[str, Clock] = {"wall": time.perf_counter, "cpu": time.process_time}
 MODEL_VARIABLE = "DIVTRACE_BENCH_MODEL"
 
 
@@ -30,21 +33,29 @@ MODEL_VARIABLE = "DIVTRACE_BENCH_MODEL"
 @click.option("--model", default=lambda: os.environ.get(MODEL_VARIABLE), help="GGUF file, mlx-lm directory or hub id.")
 @click.option("--rounds", default=3, show_default=True, type=click.IntRange(min=1), help="Runs of each arm, in turn.")
 @click.option("--quick", is_flag=True, help="The smallest sizes that still show the effect, one round.")
+@click.option(
+    "--clock",
+    "clock_name",
+    type=click.Choice(list(CLOCKS)),
+    default="wall",
+    show_default=True,
+    help="cpu: this process's processor time, for a machine that others use too; with one BLAS thread it is wall time.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per benchmark.")
-def main(names: tuple[str, ...], model: str | None, rounds: int, quick: bool, as_json: bool) -> None:
+def main(names: tuple[str, ...], model: str | None, rounds: int, quick: bool, clock_name: str, as_json: bool) -> None:
     """Run the benchmarks NAMES (all by default). The model is --model, else $DIVTRACE_BENCH_MODEL."""
-    context = BenchContext(model, 1 if quick else rounds, quick)
+    context = BenchContext(model, 1 if quick else rounds, quick, CLOCKS[clock_name])
     try:
         for name in names or tuple(BENCHMARKS):
-            _print(_report(name, context), as_json)
+            _print(_report(name, context, clock_name), as_json)
     except EngineError as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(2)
 
 
-def _report(name: str, context: BenchContext) -> Report:
+def _report(name: str, context: BenchContext, clock_name: str) -> Report:
     flags = "--quick" if context.quick else f"--rounds {context.rounds}"
-    command = f"python -m engine.bench {name} {flags}"
+    command = f"python -m engine.bench {name} {flags}" + (" --clock cpu" if clock_name == "cpu" else "")
     return Report(name, command, BENCHMARKS[name](context), environment_line())
 
 

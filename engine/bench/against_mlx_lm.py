@@ -60,8 +60,8 @@ def arms_of(bench: BenchContext, requests: Sequence[Request]) -> dict[str, Calla
         return lambda: _ours(bench, settings, requests)
 
     return {
-        "BatchGenerator": lambda: _theirs(batch_generator(model, requests, ACTIVE, CHUNK_TOKENS)),
-        "generate_step, one at a time": lambda: _theirs(one_at_a_time(model, requests, CHUNK_TOKENS)),
+        "BatchGenerator": lambda: _theirs(batch_generator(model, requests, ACTIVE, CHUNK_TOKENS, bench.clock)),
+        "generate_step, one at a time": lambda: _theirs(one_at_a_time(model, requests, CHUNK_TOKENS, bench.clock)),
         f"this engine, {DEFAULT_POLICY} (default)": ours(DEFAULT_POLICY),
         "this engine, native": ours("native"),
         "this engine, invariant": ours("invariant"),
@@ -69,7 +69,7 @@ def arms_of(bench: BenchContext, requests: Sequence[Request]) -> dict[str, Calla
 
 
 def _ours(bench: BenchContext, settings: EngineSettings, requests: Sequence[Request]) -> Outcome:
-    run = measure(bench.model, settings, requests)
+    run = measure(bench.model, settings, requests, bench.clock)
     ttft = [run.time_to_first_token_s(request.id) for request in requests]
     outputs = {name: done.tokens for name, done in run.completions.items()}
     return Outcome(run.tokens_per_s, sum(ttft) / len(ttft), run.packed_rows, outputs)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from functools import cached_property
 
+from engine.bench.meter import Clock
 from engine.errors import SettingsError
 from engine.model.load import LoadedModel, load_model
 
@@ -13,12 +15,13 @@ from engine.model.load import LoadedModel, load_model
 class BenchContext:
     """`rounds`: how often each arm runs. `quick`: smallest sizes that still show the effect.
 
-    `model_source` may be absent for benchmarks that need the tiny model alone.
+    `clock` times everything. `model_source` may be absent for benchmarks that need the tiny model alone.
     """
 
     model_source: str | None = None
     rounds: int = 3
     quick: bool = False
+    clock: Clock = time.perf_counter
 
     @cached_property
     def model(self) -> LoadedModel:

@@ -42,11 +42,11 @@ SMALLEST = Size(8, 2, 10, 12, max_active=4, token_budget=32, kv_blocks=4, max_mo
 
 def run(bench: BenchContext) -> tuple[Table, ...]:
     """The tiny model unscaled; the real one scaled down."""
-    tables = [_table(bench.tiny, UNSCALED, "native", 1, "100 requests, tiny model, unscaled")]
+    tables = [_table(bench, bench.tiny, UNSCALED, "native", 1, "100 requests, tiny model, unscaled")]
     if bench.model_source:
         size = SMALLEST if bench.quick else SCALED
         title = f"{size.requests} requests, real model, outputs of {size.short} and {size.long} tokens"
-        tables.append(_table(bench.model, size, "threshold:4", bench.rounds, title))
+        tables.append(_table(bench, bench.model, size, "threshold:4", bench.rounds, title))
     return tuple(tables)
 
 
@@ -80,13 +80,13 @@ def arms_of(size: Size, policy: str) -> Mapping[str, EngineSettings]:
     }
 
 
-def _table(loaded: LoadedModel, size: Size, policy: str, rounds: int, title: str) -> Table:
+def _table(bench: BenchContext, loaded: LoadedModel, size: Size, policy: str, rounds: int, title: str) -> Table:
     requests = requests_of(loaded, size)
     arms = arms_of(size, policy)
 
     def arm(settings: EngineSettings) -> Callable[[], Measurement]:
         fitting = shortened(requests, settings.max_model_length)
-        return lambda: measure(loaded, settings, fitting)
+        return lambda: measure(loaded, settings, fitting, bench.clock)
 
     results = interleave({name: arm(settings) for name, settings in arms.items()}, rounds)
     short = [request.id for request in requests if request.max_tokens == size.short]

@@ -48,7 +48,7 @@ def decode_speeds(bench: BenchContext, requests: int) -> dict[str, Spread]:
     workload = text_requests(bench.model, [PROMPT_TOKENS] * requests, [tokens] * requests)
 
     def arm(settings: EngineSettings) -> Callable[[], Measurement]:
-        return lambda: measure(bench.model, settings, workload)
+        return lambda: measure(bench.model, settings, workload, bench.clock)
 
     results = interleave({name: arm(settings) for name, settings in ARMS.items()}, bench.rounds)
     return {name: spread([run.decode_tokens_per_s for run in runs]) for name, runs in results.items()}

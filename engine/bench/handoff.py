@@ -47,7 +47,7 @@ def mixed(loaded: LoadedModel, prompt_tokens: Sequence[int], max_tokens: int, sc
 def _table(bench: BenchContext, title: str, requests: Sequence[Request], limits: Sequence[int], scale: int) -> Table:
     def arm(policy: str, limit: int) -> Callable[[], Measurement]:
         settings = EngineSettings(policy=policy, max_active=limit, speculation=SPECULATION)
-        return lambda: measure(bench.model, settings, requests)
+        return lambda: measure(bench.model, settings, requests, bench.clock)
 
     arms = {f"{policy}, limit {limit}": arm(policy, limit) for policy in POLICIES for limit in limits}
     results = interleave(arms, bench.rounds)

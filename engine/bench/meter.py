@@ -39,16 +39,21 @@ class StepRecord:
         return self.prefill_rows == 0
 
 
+Clock = Callable[[], float]
+"""Monotonic seconds: `time.perf_counter`, or `time.process_time` where other programs share the processor."""
+
+
 @dataclass(slots=True)
 class RunMeter:
-    """An engine observer that measures. Seconds are of one monotonic clock."""
+    """An engine observer that measures by one monotonic `clock`; a step lasts from the end of the one before."""
 
-    clock: Callable[[], float] = time.perf_counter
+    clock: Clock = time.perf_counter
     steps: list[StepRecord] = field(default_factory=list)
     requests: dict[str, RequestTimes] = field(default_factory=dict)
     last_step: dict[str, int] = field(default_factory=dict)
     proposed_tokens: int = 0
     accepted_tokens: int = 0
+    _last_s: float | None = None
 
     @property
     def needs(self) -> ObserverNeeds:
@@ -60,15 +65,18 @@ class RunMeter:
 
     def request_submitted(self, request: Request, step: int) -> None:  # noqa: ARG002
         """Start a request's clock."""
-        self.requests[request.id] = RequestTimes(len(request.prompt), request.max_tokens, self.clock())
+        now = self.clock()
+        self._last_s = now if self._last_s is None else self._last_s
+        self.requests[request.id] = RequestTimes(len(request.prompt), request.max_tokens, now)
 
     def step_finished(self, event: StepEvent) -> None:
         """Record a step."""
         now = self.clock()
-        timings = event.timings
+        started = now if self._last_s is None else self._last_s
+        self._last_s = now
         for segment in event.batch.segments:
             times = self.requests[segment.request_id]
-            times.scheduled_s = times.scheduled_s or now - timings.draft_s - timings.forward_s - timings.sample_s
+            times.scheduled_s = started if times.scheduled_s is None else times.scheduled_s
             self.last_step[segment.request_id] = event.batch.step
         committed = Counter(row.request_id for row in event.sampled if row.committed)
         for request_id, tokens in committed.items():
@@ -79,7 +87,7 @@ class RunMeter:
         prompt_kinds = (SegmentKind.PREFILL, SegmentKind.RECOMPUTE)
         self.steps.append(
             StepRecord(
-                elapsed_s=timings.schedule_s + timings.draft_s + timings.forward_s + timings.sample_s,
+                elapsed_s=now - started,
                 packed_rows=event.batch.packed_rows,
                 head_rows=event.batch.head_rows,
                 prefill_rows=sum(s.rows for s in event.batch.segments if s.kind in prompt_kinds),
@@ -150,12 +158,14 @@ class Measurement:
         return value
 
 
-def measure(loaded: LoadedModel, settings: EngineSettings, requests: Sequence[Request]) -> Measurement:
-    """Run `requests` to their end under `settings`."""
-    meter = RunMeter()
+def measure(
+    loaded: LoadedModel, settings: EngineSettings, requests: Sequence[Request], clock: Clock = time.perf_counter
+) -> Measurement:
+    """Run `requests` to their end under `settings`, timed by `clock`."""
+    meter = RunMeter(clock)
     with Engine(loaded, settings, (meter,)) as engine:
-        started = time.perf_counter()
+        started = clock()
         for request in requests:
             engine.submit(request)
         completions = engine.run()
-        return Measurement(time.perf_counter() - started, meter, completions)
+        return Measurement(clock() - started, meter, completions)

@@ -16,6 +16,7 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 
+from engine.bench.meter import Clock
 from engine.request import Request
 
 
@@ -35,7 +36,7 @@ class BaselineRun:
 
     @property
     def tokens_per_s(self) -> float:
-        """Output tokens by wall-clock time."""
+        """Output tokens by time."""
         return self.output_tokens / self.elapsed_s
 
     @property
@@ -69,7 +70,9 @@ def counted_rows(model: nn.Module, run: BaselineRun) -> Iterator[None]:
         model.__class__ = original
 
 
-def batch_generator(model: nn.Module, requests: Sequence[Request], active: int, chunk_tokens: int) -> BaselineRun:
+def batch_generator(
+    model: nn.Module, requests: Sequence[Request], active: int, chunk_tokens: int, clock: Clock = time.perf_counter
+) -> BaselineRun:
     """All requests through one BatchGenerator with as many slots, and prefill chunks as long, as our engine has."""
     generate = importlib.import_module("mlx_lm.generate")
     run = BaselineRun(outputs={request.id: [] for request in requests})
@@ -80,34 +83,36 @@ def batch_generator(model: nn.Module, requests: Sequence[Request], active: int, 
             prefill_batch_size=min(active, 8),
             prefill_step_size=chunk_tokens,
         )
-        started = time.perf_counter()
+        started = clock()
         uids = generator.insert([list(r.prompt) for r in requests], [r.max_tokens for r in requests])
         names = dict(zip(uids, (request.id for request in requests), strict=True))
         open_requests = len(requests)
         while open_requests:
             for response in generator.next_generated():
                 name = names[response.uid]
-                run.first_token_s.setdefault(name, time.perf_counter() - started)
+                run.first_token_s.setdefault(name, clock() - started)
                 run.outputs[name].append(int(response.token))
                 open_requests -= response.finish_reason is not None
         mx.synchronize(generator.stream)
-        run.elapsed_s = time.perf_counter() - started
+        run.elapsed_s = clock() - started
         generator.close()
     return run
 
 
-def one_at_a_time(model: nn.Module, requests: Sequence[Request], chunk_tokens: int) -> BaselineRun:
+def one_at_a_time(
+    model: nn.Module, requests: Sequence[Request], chunk_tokens: int, clock: Clock = time.perf_counter
+) -> BaselineRun:
     """The requests one after another through generate_step, greedy."""
     generate = importlib.import_module("mlx_lm.generate")
     run = BaselineRun(outputs={request.id: [] for request in requests})
     with counted_rows(model, run):
-        started = time.perf_counter()
+        started = clock()
         for request in requests:
             steps = generate.generate_step(
                 mx.array(request.prompt), model, max_tokens=request.max_tokens, prefill_step_size=chunk_tokens
             )
             for token, _ in steps:
-                run.first_token_s.setdefault(request.id, time.perf_counter() - started)
+                run.first_token_s.setdefault(request.id, clock() - started)
                 run.outputs[request.id].append(int(token))
-        run.elapsed_s = time.perf_counter() - started
+        run.elapsed_s = clock() - started
     return run

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from engine.bench.context import BenchContext
+from engine.bench.meter import Clock
 from engine.bench.report import Cell, Table
 from engine.bench.statistics import percentile
 from engine.bench.workloads import text_requests
@@ -90,24 +90,24 @@ def split_steps(bench: BenchContext, policy: str, steps: int) -> list[StepSplit]
             engine.step()
         for _ in range(steps):
             split = StepSplit()
-            with watched(engine, split):
-                started = time.perf_counter()
+            with watched(engine, split, bench.clock):
+                started = bench.clock()
                 engine.step()
-                split.step = time.perf_counter() - started
+                split.step = bench.clock() - started
             splits.append(split)
     return splits
 
 
 @contextmanager
-def watched(engine: Engine, split: StepSplit) -> Iterator[None]:
+def watched(engine: Engine, split: StepSplit, clock: Clock) -> Iterator[None]:
     """Add up the time of one step's kernels and memory, by standing in for methods and kernels of this one engine."""
     packed, store, calls = engine.packed, engine.store, engine.packed.dispatcher._linears
 
     def timed(part: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any, **named: Any) -> Any:
-            started = time.perf_counter()
+            started = clock()
             result = function(*arguments, **named)
-            setattr(split, part, getattr(split, part) + time.perf_counter() - started)
+            setattr(split, part, getattr(split, part) + clock() - started)
             return result
 
         return call

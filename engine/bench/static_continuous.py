@@ -33,12 +33,14 @@ def run(bench: BenchContext) -> tuple[Table, ...]:
     short = scaled(LENGTHS, factor)
     queue = bench.sized(full=GROUPS, quick=2)
     tables = [
-        _table(bench.tiny, LENGTHS, "native", 1, "One batch of eight, tiny model, unscaled"),
-        _table(bench.tiny, queued(LENGTHS, GROUPS), "native", 1, f"{GROUPS * SLOTS} requests, tiny model, unscaled"),
+        _table(bench, bench.tiny, LENGTHS, "native", 1, "One batch of eight, tiny model, unscaled"),
+        _table(
+            bench, bench.tiny, queued(LENGTHS, GROUPS), "native", 1, f"{GROUPS * SLOTS} requests, tiny model, unscaled"
+        ),
     ]
     if bench.model_source:
         title = f"{queue * SLOTS} requests, real model, lengths divided by {factor}"
-        tables.append(_table(bench.model, queued(short, queue), "threshold:4", bench.rounds, title))
+        tables.append(_table(bench, bench.model, queued(short, queue), "threshold:4", bench.rounds, title))
     return tuple(tables)
 
 
@@ -53,11 +55,13 @@ def requests_of(loaded: LoadedModel, lengths: Sequence[int]) -> list[Request]:
     return text_requests(loaded, [PROMPT_TOKENS] * len(lengths), lengths)
 
 
-def _table(loaded: LoadedModel, lengths: Sequence[int], policy: str, rounds: int, title: str) -> Table:
+def _table(
+    bench: BenchContext, loaded: LoadedModel, lengths: Sequence[int], policy: str, rounds: int, title: str
+) -> Table:
     requests = requests_of(loaded, lengths)
 
     def arm(settings: EngineSettings) -> Callable[[], Measurement]:
-        return lambda: measure(loaded, settings, requests)
+        return lambda: measure(loaded, settings, requests, bench.clock)
 
     results = interleave({name: arm(settings_of(admission, policy)) for name, admission in ARMS.items()}, rounds)
     longest_short = sorted(lengths)[len(lengths) * 3 // 4 - 1]
