@@ -148,7 +148,7 @@ class Counterfactuals:
         if question.method is Method.PATH:
             seen, computed = base.replay_from(steps[0], self.overrides_of(question.direction, question.chosen))
         else:
-            swapped = {self._step(run, c): self._swapped(run, other, c) for c in chosen}
+            swapped = {step: self._swapped(run, other, step) for step in steps}
             seen, computed = base.replay_from(steps[0], swapped=swapped)
         asked, hash_wanted = base.deciding, self.bases[other].deciding.logits_hash
         return Trial(
@@ -211,10 +211,16 @@ class Counterfactuals:
             for site in candidate.sites:
                 yield SiteOverride(self._step(run, candidate), site.site, _row_independent_path(site))
 
-    def _swapped(self, run: str, other: str, candidate: Candidate) -> KnownStep:
-        own, foreign = self.bases[run].rows, self.bases[other].rows
-        places = self._places(run, candidate)
-        return swap_rows(own[self._step(run, candidate)], foreign[self._step(other, candidate)], places)
+    def _swapped(self, run: str, other: str, step: int) -> KnownStep:
+        """The rows of one step of `run`, as the other run has them, in whichever steps it computed them.
+
+        A path that is forced at a step reaches all its rows, so the rows of every candidate with that step are swapped.
+        """
+        own, foreign = self.bases[run].rows[step], self.bases[other].rows
+        for candidate in self.candidates:
+            if self._step(run, candidate) == step:
+                own = swap_rows(own, foreign[self._step(other, candidate)], self._places(run, candidate))
+        return own
 
     def _places(self, run: str, candidate: Candidate) -> RowPlaces:
         """Rows that both steps of the candidate computed: of the blamed request, and of those that made its origins."""

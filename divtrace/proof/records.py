@@ -122,7 +122,8 @@ class ReplayControl:
 
 @dataclass(frozen=True, slots=True)
 class ProofResult:
-    """Controls, every trial, and what they show. Numbers in it are indices of `candidates`.
+    """Controls, every trial, and what they show. Numbers in it are indices of `candidates`; those that share a step of
+    either run are one change, and count as one in `causality`.
 
     `cause`: the smallest set found that restores A's outcome in run B (necessary). `sufficient`: sets that, put into
     run A alone, bring B's outcome. `swap_agrees`: whether swapping the K/V rows of these sets came out as changing

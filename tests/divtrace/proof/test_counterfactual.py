@@ -11,7 +11,8 @@ import pytest
 from divtrace.proof.counterfactual import Counterfactuals, Progress
 from divtrace.proof.prove import prove
 from divtrace.proof.records import Causality, Direction, Method, ProofResult
-from tests.divtrace.proof.pairs import Pair, flipping_pair, handoff, opened, record
+from engine.request import Request
+from tests.divtrace.proof.pairs import Pair, flipping_pair, handoff, opened, prompt, record
 
 
 @pytest.fixture(scope="module")
@@ -154,3 +155,21 @@ def test_state_that_differs_under_equal_tokens_is_proven_by_the_logits_bits(tmp_
         assert found.causality is Causality.ONE
         assert found.trials[0].same_logits is True
         assert found.trials[0].margin != found.trials[0].margin_without
+
+
+def test_rows_that_another_request_computed_are_swapped_for_those_that_the_request_computed_itself(
+    tmp_path: Path,
+) -> None:
+    """Run A computes the prompt in chunks by GEMV; run B takes most of it from another request's prefill by GEMM."""
+    shared = prompt(40, 32)
+    requests = [Request("first", (*shared, 7), 3, ignore_eos=True), Request("second", (*shared, 9), 8, ignore_eos=True)]
+    a = record(tmp_path / "a.h5", requests, max_active=1, token_budget=4)
+    b = record(tmp_path / "b.h5", requests, max_active=1, prefix_cache=True)
+    with opened(a, b, request="second") as pair:
+        assert pair.runs.b.trace.length("reused") == 32
+        found = prove(pair.counterfactuals())
+        assert found.causality is Causality.ONE
+        assert len(found.cause) > 4
+        assert found.swap_agrees is True
+        restored = found.trials[0]
+        assert (restored.direction, restored.same_logits) == (Direction.RESTORE, True)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from divtrace.origin.records import Candidate
 from divtrace.proof.prove import prove
 from divtrace.proof.records import Causality, Method, ProofResult, Subject
 from tests.divtrace.proof.truth import Effect, Truth, candidate
@@ -126,3 +127,20 @@ def test_row_counts_are_cleared_where_the_runs_differ_even_then() -> None:
     found = proven(truth(4, lambda on: 2 in on), Subject.ROW_COUNTS)
     assert found.causality is Causality.NONE
     assert found.trials == ()
+
+
+def test_what_shares_a_step_is_tried_together_and_counts_as_one() -> None:
+    """Two chunks of run A stand against one prefill of run B: both must be changed in A, so neither is enough."""
+    chunks = truth(3, lambda on: {1, 2} <= on)
+    site = chunks.candidates[0].sites
+    chunks.candidates = (candidate(0), Candidate(4, 9, site, True), Candidate(5, 9, site, True))
+    found = proven(chunks)
+    assert (found.causality, found.cause, found.sufficient) == (Causality.ONE, (1, 2), ((1, 2),))
+
+
+def test_a_search_that_would_take_for_ever_is_left_with_a_set_that_holds() -> None:
+    joint = truth(60, lambda on: len(on) >= 50)
+    found = proven(joint)
+    assert found.reruns < 250
+    assert "may not be the smallest" in found.note
+    assert all(len(some) >= 50 for some in found.sufficient)
