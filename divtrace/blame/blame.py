@@ -18,7 +18,7 @@ from divtrace.diff.records import DiffResult, Outcome
 from divtrace.origin.find import find_origins_of
 from divtrace.origin.records import OriginResult
 from divtrace.proof.past_flip import PastFlip
-from divtrace.proof.records import ProofResult
+from divtrace.proof.records import ProofResult, ReplayControl
 from divtrace.reference.records import ReferenceResult
 from divtrace.trace.reader import Trace
 from engine.model.load import LoadedModel
@@ -120,7 +120,10 @@ def _experiment(case: _Case, experiments: Experiments, options: ProofOptions) ->
     case.controls += [controls.against_replay(c, experiments.trace(c.run)) for c in replays]
     if options.reference:
         case.reference = experiments.reference()
-    if not all(control.is_equal for control in replays):
+    failed = next((control for control in replays if not control.is_equal), None)
+    if failed is not None:
+        if experiments.asked_more_than_recorded(failed.run) and experiments.recording(failed.run).first_step is None:
+            return _asking_changed(failed)
         case.proof = experiments.prove()
         return None
     if options.check_recording or not experiments.recorded_alike:
@@ -183,6 +186,18 @@ def _stopped_by_again(case: _Case, a: Trace, again: Trace | None) -> Judgement |
         Confidence.SHOWN,
         "the reference run was recorded twice and differs from itself, so a difference from run B says nothing yet",
         ("find out why run A does not repeat itself: unordered reductions, time limits, another machine",),
+    )
+
+
+def _asking_changed(failed: ReplayControl) -> Judgement:
+    """Without anybody asking for K/V rows the run repeats itself; with it, it does not."""
+    return Judgement(
+        Verdict.RECORDING_CHANGED_THE_RUN,
+        Nature.BUG,
+        Confidence.SHOWN,
+        f"run {failed.run}, recorded without K/V rows, repeats itself when it is played back so, and differs from step "
+        f"{failed.first_differing_step} on ({failed.what}) when K/V rows are asked for",
+        ("record both runs at one level, and report this as a fault of the recorder",),
     )
 
 

@@ -20,6 +20,7 @@ from divtrace.reference.compare import compare_with_reference
 from divtrace.reference.records import ReferenceResult
 from divtrace.replay.replay import Replayer
 from divtrace.trace.reader import Trace
+from divtrace.trace.schema import Level
 from engine.model.load import LoadedModel
 
 
@@ -57,13 +58,18 @@ class Experiments:
         """Both traces hold the same level, so that a recorder that disturbs its run disturbed both."""
         return self._runs.a.trace.header.level == self._runs.b.trace.header.level
 
-    def recording(self) -> RecordingCheck:
-        """Run A without a recorder, or run B where more was recorded of it."""
-        more_of_b = self._runs.b.trace.header.level.includes(self._runs.a.trace.header.level)
-        of_b = more_of_b and not self.recorded_alike
-        self._progress(f"control: run {'B' if of_b else 'A'} played back without a recorder")
-        step = self._origins.step_b if of_b else self._origins.step_a
-        return check_recording(self._replayers[int(of_b)], step)
+    def recording(self, run: str | None = None) -> RecordingCheck:
+        """A run without a recorder; run A unless more was recorded of run B."""
+        if run is None:
+            more_of_b = self._runs.b.trace.header.level.includes(self._runs.a.trace.header.level)
+            run = "B" if more_of_b and not self.recorded_alike else "A"
+        self._progress(f"control: run {run} played back without a recorder")
+        step = self._origins.step_b if run == "B" else self._origins.step_a
+        return check_recording(self._replayers[int(run == "B")], step)
+
+    def asked_more_than_recorded(self, run: str) -> bool:
+        """Playbacks keep K/V rows; a run of a lower level was recorded without anybody asking for them."""
+        return not self.trace(run).header.level.includes(Level.KV)
 
     def reference(self) -> ReferenceResult:
         """The deciding logits in float64."""
