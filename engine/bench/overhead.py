@@ -7,6 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import mlx.core as mx
+from mlx_lm.models.cache import BatchKVCache
+
 from engine.bench.context import BenchContext
 from engine.bench.meter import Clock
 from engine.bench.report import Cell, Table
@@ -14,20 +17,25 @@ from engine.bench.statistics import percentile
 from engine.bench.workloads import text_requests
 from engine.engine import Engine
 from engine.kernels.dispatch import LinearCall
+from engine.model.invariant_attention import InvariantAttention
 from engine.settings import EngineSettings
 
 ROWS = 8
 PROMPT_TOKENS = 32
-PARTS = ("step", "linears", "kv_memory", "logits", "outside_forward", "python")
+PARTS = ("step", "linears", "attention", "kv_memory", "logits", "outside_forward", "python")
 POLICIES = ("threshold:4", "gemv", "invariant")
 
 
 @dataclass(slots=True)
 class StepSplit:
-    """Seconds of one step. `linears` includes the MLX work that a linear's input waits for (norms, rope, attention)."""
+    """Seconds of one step. `linears` includes the MLX work that a linear's input waits for (norms, rope, attention).
+
+    `attention` is our own kernel's, where the policy takes it.
+    """
 
     step: float = 0.0
     linears: float = 0.0
+    attention: float = 0.0
     kv_memory: float = 0.0
     logits: float = 0.0
     forward: float = 0.0
@@ -40,7 +48,7 @@ class StepSplit:
     @property
     def python(self) -> float:
         """What is neither kernels nor memory: scheduling, graph building, dispatch, sampling, bookkeeping."""
-        return self.step - self.linears - self.kv_memory - self.logits
+        return self.step - self.linears - self.attention - self.kv_memory - self.logits
 
     @property
     def python_share(self) -> float:
@@ -64,6 +72,7 @@ def run(bench: BenchContext) -> tuple[Table, ...]:
                 "policy",
                 "step",
                 "linears, and the MLX work they wait for",
+                "our attention",
                 "K/V memory",
                 "logits",
                 "outside the forward",
@@ -72,8 +81,10 @@ def run(bench: BenchContext) -> tuple[Table, ...]:
             ),
             rows=tuple(rows),
             notes=(
-                "Python is the step less linears, K/V memory and the last evaluation: scheduling, mlx-lm's own graph "
-                "building, dispatch, attention calls, sampling, bookkeeping.",
+                "Python is the step less linears, attention, K/V memory and the last evaluation: scheduling, mlx-lm's "
+                "own graph building, dispatch, attention calls, sampling, bookkeeping, and the clock itself. Of it, "
+                f"mlx-lm's own graph building takes {1e3 * graph_building_s(bench, min(steps, 6)):.2f} ms (a plain "
+                "batched decode of as many rows).",
             ),
         ),
     )
@@ -115,16 +126,34 @@ def watched(engine: Engine, split: StepSplit, clock: Clock) -> Iterator[None]:
     remembered = dict(calls)
     calls.update({key: LinearCall(c.choice, timed("linears", c.kernel)) for key, c in remembered.items()})
     replaced: list[tuple[Any, str, str]] = [
+        (InvariantAttention, "attend", "attention"),
         (store, "read", "kv_memory"),
         (store, "write", "kv_memory"),
         (packed, "_to_numpy", "logits"),
         (packed, "forward", "forward"),
     ]
+    own = [vars(owner).get(name) for owner, name, _ in replaced]
     for owner, name, part in replaced:
         setattr(owner, name, timed(part, getattr(owner, name)))
     try:
         yield
     finally:
         calls.update(remembered)
-        for owner, name, _ in replaced:
-            delattr(owner, name)
+        for (owner, name, _), before in zip(replaced, own, strict=True):
+            if before is None:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, before)
+
+
+def graph_building_s(bench: BenchContext, steps: int) -> float:
+    """Median seconds that mlx-lm's own Python takes to describe a decode of as many rows, computing nothing."""
+    model = bench.model.model
+    caches = [BatchKVCache([0] * ROWS) for _ in range(bench.model.layers)]
+    taken = []
+    for _ in range(steps):
+        started = bench.clock()
+        logits = model(mx.zeros((ROWS, 1), mx.int32), cache=caches)
+        taken.append(bench.clock() - started)
+        mx.eval(logits)
+    return percentile(taken, 50)
