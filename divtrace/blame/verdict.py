@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from divtrace.blame.records import Confidence, Nature, Verdict
 from divtrace.origin.records import Circumstance, Origin, OriginKind, OriginResult, SiteClass
-from divtrace.proof.records import Causality, Direction, ProofResult, ReplayControl, Subject
+from divtrace.proof.records import Causality, Direction, Method, ProofResult, ReplayControl, Subject
 
 BUG_KINDS = {OriginKind.WRONG_INPUT, OriginKind.NEVER_WRITTEN, OriginKind.CHANGED_AFTER_WRITING}
 MOST_NAMED = 3
@@ -89,7 +89,10 @@ def _not_reproduced(failed: ReplayControl, elsewhere: tuple[str, ...]) -> Judgem
         f"run {failed.run} played back unchanged differs from its own trace from step "
         f"{failed.first_differing_step} on "
         f"({failed.what}): the same configuration does not repeat itself here, so there is nothing to blame yet",
-        ("find out why it does not repeat itself: unordered reductions, threads, a fault that strikes now and then",),
+        (
+            "find out why it does not repeat itself: unordered reductions, threads, a fault that strikes now and then",
+            "record with --audit 1: it tells a row that changed in memory from a kernel that does not repeat itself",
+        ),
     )
 
 
@@ -204,7 +207,7 @@ def _proof_reason(proof: ProofResult, origins: OriginResult) -> str:
         )
     else:
         reason = {
-            Causality.ONE: f"changing only this choice brings {outcome}, in both directions",
+            Causality.ONE: _one_cause(proof, outcome),
             Causality.EITHER: "several choices are each enough by themselves; only changing all of them restores "
             "run A's outcome",
             Causality.JOINT: f"{outcome} come{'s' if origins.flipped else ''} only when these choices act together",
@@ -219,6 +222,14 @@ def _proof_reason(proof: ProofResult, origins: OriginResult) -> str:
         None: "",
     }
     return reason + swap[proof.swap_agrees]
+
+
+def _one_cause(proof: ProofResult, outcome: str) -> str:
+    """Bits can come by B's K/V rows alone: the same kernel over A's fewer rows may round otherwise."""
+    by_path = {t.direction for t in proof.trials if t.flips and t.method is Method.PATH}
+    if Direction.INDUCE in by_path:
+        return f"changing only this choice brings {outcome}, in both directions"
+    return f"taking this choice away brings {outcome}; in run A its K/V rows, and nothing else of run B, do the same"
 
 
 def _undecidable(origins: OriginResult, reason: str) -> Judgement:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from divtrace.blame.records import Confidence
+from divtrace.blame.verdict import judge
 from divtrace.proof.counterfactual import Counterfactuals, Progress
 from divtrace.proof.prove import prove
 from divtrace.proof.records import Causality, Direction, Method, ProofResult
@@ -154,6 +156,10 @@ def test_state_that_differs_under_equal_tokens_is_proven_by_the_logits_bits(tmp_
         found = prove(calm.counterfactuals())
         assert found.causality is Causality.ONE
         assert found.trials[0].same_logits is True
+        judged = judge(calm.origins, found)
+        assert judged.confidence is Confidence.PROVEN
+        if not found.trials[1].flips:
+            assert "its K/V rows, and nothing else of run B" in judged.reason
         assert found.trials[0].margin != found.trials[0].margin_without
 
 
