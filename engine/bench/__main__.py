@@ -31,8 +31,8 @@ MODEL_VARIABLE = "DIVTRACE_BENCH_MODEL"
 @click.command()
 @click.argument("names", nargs=-1, type=click.Choice(list(BENCHMARKS)))
 @click.option("--model", default=lambda: os.environ.get(MODEL_VARIABLE), help="GGUF file, mlx-lm directory or hub id.")
-@click.option("--rounds", default=3, show_default=True, type=click.IntRange(min=1), help="Runs of each arm, in turn.")
-@click.option("--quick", is_flag=True, help="The smallest sizes that still show the effect, one round.")
+@click.option("--rounds", type=click.IntRange(min=1), help="Runs of each arm, in turn. [default: 3, or 1 with --quick]")
+@click.option("--quick", is_flag=True, help="The smallest sizes that still show the effect.")
 @click.option(
     "--clock",
     "clock_name",
@@ -42,9 +42,11 @@ MODEL_VARIABLE = "DIVTRACE_BENCH_MODEL"
     help="cpu: this process's processor time, for a machine that others use too; with one BLAS thread it is wall time.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per benchmark.")
-def main(names: tuple[str, ...], model: str | None, rounds: int, quick: bool, clock_name: str, as_json: bool) -> None:
+def main(
+    names: tuple[str, ...], model: str | None, rounds: int | None, quick: bool, clock_name: str, as_json: bool
+) -> None:
     """Run the benchmarks NAMES (all by default). The model is --model, else $DIVTRACE_BENCH_MODEL."""
-    context = BenchContext(model, 1 if quick else rounds, quick, CLOCKS[clock_name])
+    context = BenchContext(model, rounds or (1 if quick else 3), quick, CLOCKS[clock_name])
     try:
         for name in names or tuple(BENCHMARKS):
             _print(_report(name, context, clock_name), as_json)
@@ -54,7 +56,7 @@ def main(names: tuple[str, ...], model: str | None, rounds: int, quick: bool, cl
 
 
 def _report(name: str, context: BenchContext, clock_name: str) -> Report:
-    flags = "--quick" if context.quick else f"--rounds {context.rounds}"
+    flags = f"--rounds {context.rounds}" + (" --quick" if context.quick else "")
     command = f"python -m engine.bench {name} {flags}" + (" --clock cpu" if clock_name == "cpu" else "")
     return Report(name, command, BENCHMARKS[name](context), environment_line())
 

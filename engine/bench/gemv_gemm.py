@@ -44,7 +44,7 @@ def run(bench: BenchContext) -> tuple[Table, ...]:
 
 def decode_speeds(bench: BenchContext, requests: int) -> dict[str, Spread]:
     """Decode throughput of every arm with so many requests."""
-    tokens = bench.sized(full=24, quick=5)
+    tokens = bench.sized(full=12, quick=5)
     workload = text_requests(bench.model, [PROMPT_TOKENS] * requests, [tokens] * requests)
 
     def arm(settings: EngineSettings) -> Callable[[], Measurement]:

@@ -22,8 +22,8 @@ POLICIES = ("threshold:4", "gemv")
 
 def run(bench: BenchContext) -> tuple[Table, ...]:
     """Both workloads under both policies."""
-    scale = bench.sized(full=4, quick=16)
-    output = bench.sized(full=48, quick=12)
+    scale = bench.sized(full=8, quick=16)
+    output = bench.sized(full=32, quick=12)
     return (
         _table(bench, "Two-request handoff", handoff(bench.model, HANDOFF_PROMPTS, output), (1, 2), 1),
         _table(

@@ -146,5 +146,5 @@ def test_the_command_prints_json(monkeypatch: pytest.MonkeyPatch) -> None:
     result = CliRunner().invoke(main, ["static-continuous", "--quick", "--json"], env={"DIVTRACE_BENCH_MODEL": ""})
     assert result.exit_code == 0, result.output
     report = json.loads(result.output)
-    assert report["command"] == "python -m engine.bench static-continuous --quick"
+    assert report["command"] == "python -m engine.bench static-continuous --rounds 1 --quick"
     assert report["tables"][0]["rows"][0][:4] == ["static", 8, 64, 36]
