@@ -72,7 +72,10 @@ def _penalties(index: TraceIndex, request: int, position: int, record: int, samp
     prompt = [int(token) for token in index.trace.prompt(request)]
     history = [*prompt, *index.output(request).tolist()][:position]
     expected = process_logits(row, sampling, history, len(prompt))
-    for token in raw.keys() & processed.keys():
+    chosen = int(index.trace.column("sampled", "chosen", record, record + 1)[0])
+    if sampling.is_greedy and chosen == min(raw, key=lambda token: (-expected[token], token)):
+        return  # whatever the penalties did, right ones choose the same token
+    for token in sorted(raw.keys() & processed.keys()):
         if np.float32(processed[token]) != expected[token]:
             yield (
                 f"token {token} has logit {processed[token]:.6f} after penalties, which make {expected[token]:.6f} of "
