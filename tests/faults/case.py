@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from divtrace.blame.records import Verdict
@@ -93,6 +93,16 @@ class Pair:
     path_a: Path
     path_b: Path
     extra: Mapping[str, object] = field(default_factory=dict)
+
+
+def swapped(case: Case) -> Case:
+    """The same pair the other way round: the reference run is the one with the fault."""
+
+    def arms(seed: int) -> tuple[Arm, Arm]:
+        a, b = case.arms(seed)
+        return b, a
+
+    return replace(case, name=f"{case.name} in A", arms=arms)
 
 
 def run_arm(arm: Arm, observers: Sequence[Observer] = ()) -> Ran:

@@ -11,9 +11,9 @@ from divtrace.trace.reader import open_trace
 from divtrace.trace.schema import Level
 from engine.request import Arrival, Request
 from tests.faults.build import Fault, several
-from tests.faults.case import Arm, Case, Pair, Truth
+from tests.faults.case import Arm, Case, Pair, Truth, swapped
 from tests.faults.cases_paths import GEMV, SPECULATION, settings
-from tests.faults.kernels import OVERFLOWING
+from tests.faults.kernels import INFINITE, OVERFLOWING
 from tests.faults.memory import (
     ChangedRow,
     InfiniteLogit,
@@ -49,6 +49,10 @@ def cases() -> Iterator[Case]:
         yield _struck("stale block", name, StaleBlock(VICTIM, 34, 1, NEIGHBOUR), 1)
         yield _struck("row changed after writing", name, ChangedRow(VICTIM, 26, 8, 0, 2.0), 1)
         yield _struck("rows of two requests swapped", name, SwappedRows(VICTIM, 30, NEIGHBOUR, (4, 9)), 1)
+    for struck in (StaleBlock(VICTIM, 34, 1, NEIGHBOUR), ChangedRow(VICTIM, 26, 8, 0, 2.0)):
+        kind = "stale block" if isinstance(struck, StaleBlock) else "row changed after writing"
+        yield swapped(_struck(kind, "llama-2", struck, 1))
+    yield _unaudited("llama-2")
     yield _struck("row changed after writing", "llama-4", ChangedRow(VICTIM, 26, 8, 2, 2.0, in_values=True), 3)
     yield _struck("row changed after writing", "smollm2", ChangedRow(VICTIM, 26, 8, 3, 2.0), 4)
     for name in TINY[:2]:
@@ -58,6 +62,8 @@ def cases() -> Iterator[Case]:
         yield _rope(name)
     for name in TINY[:2]:
         yield _infinite(name)
+    for name in TINY[:2]:
+        yield _infinite_head(name)
     yield _overflow("llama-2")
     for name in TINY[:2]:
         yield _recording(name)
@@ -72,6 +78,20 @@ def _struck(kind: str, name: str, fault: Fault, layer: int) -> Case:
         return plain, replace(plain, fault=lambda: replace(fault, struck=[]))  # type: ignore[type-var]
 
     return Case(kind, name, arms, planted(CORRUPTION, layer, None, VICTIM), request=VICTIM)
+
+
+def _unaudited(name: str) -> Case:
+    """The same damage that nobody audited: the traces cannot tell it from a run that does not repeat itself."""
+
+    def arms(seed: int) -> tuple[Arm, Arm]:
+        plain = Arm(model(name), GEMV, (victim(seed, 20, 40), neighbour(seed, 20, 30, after=1)))
+        return plain, replace(plain, fault=lambda: ChangedRow(VICTIM, 26, 8, 0, 2.0))
+
+    def oracle(pair: Pair) -> Truth:
+        assert pair.ran_b.fault.struck
+        return Truth(Verdict.NOT_REPRODUCIBLE)
+
+    return Case("row changed, no audit", name, arms, oracle, request=VICTIM)
 
 
 def _wrong_prefix(name: str) -> Case:
@@ -131,6 +151,23 @@ def _infinite(name: str) -> Case:
         return plain, replace(plain, fault=lambda: InfiniteLogit(VICTIM, 31, 17))
 
     return Case("NaN or Inf", f"{name} logit", arms, planted(CORRUPTION, layers_of(name), None, VICTIM), request=VICTIM)
+
+
+def _infinite_head(name: str) -> Case:
+    """The output projection takes a kernel that overflows at one decision."""
+
+    def arms(seed: int) -> tuple[Arm, Arm]:
+        plain = Arm(model(name), GEMV, (victim(seed), neighbour(seed)))
+        return plain, replace(plain, fault=lambda: PathSwitch(VICTIM, 30, "lm_head", INFINITE))
+
+    oracle = planted(
+        Verdict.KERNEL_PATH,
+        layers_of(name),
+        SiteClass.HEAD,
+        VICTIM,
+        lambda pair: pair.ran_b.fault.struck[0].position + 1,
+    )
+    return Case("NaN or Inf", f"{name} head overflow", arms, oracle, request=VICTIM)
 
 
 def _overflow(name: str) -> Case:

@@ -10,15 +10,25 @@ from divtrace.blame.records import Verdict
 from divtrace.origin.records import SiteClass
 from engine.batch import SegmentKind
 from engine.kernels.policy import LinearPath
-from engine.request import Arrival, Request
+from engine.request import Arrival, Request, SamplingParams
 from engine.settings import EngineSettings
 from tests.faults.build import Fault, several
-from tests.faults.case import Arm, Case, Pair, Truth, run_arm
+from tests.faults.case import Arm, Case, Pair, Truth, run_arm, swapped
 from tests.faults.kernels import COARSE, SPLIT, UNORDERED
 from tests.faults.memory import Preempt
 from tests.faults.oracles import by_schedules, inputs, planted
 from tests.faults.paths import AlwaysPath, BatchMaximum, HoleyTable, PathSwitch, SplitByLength
-from tests.faults.workloads import TINY, VICTIM, layers_of, model, neighbour, prompt, victim
+from tests.faults.workloads import (
+    TINY,
+    VICTIM,
+    layers_of,
+    model,
+    neighbour,
+    prompt,
+    repetitive_prompt,
+    victim,
+    with_prompt,
+)
 
 GEMV = EngineSettings(policy="gemv")
 SPECULATION = {"drafter": "prompt-lookup", "tokens": 3}
@@ -37,6 +47,7 @@ def cases() -> Iterator[Case]:
     yield from _stacks()
     yield from _unordered()
     yield from _other_schedules()
+    yield from _confusable()
     yield _switch("smollm2", "model.layers.2.self_attn.k_proj", COARSE, 2, SiteClass.QKV, False)
     yield _switch("smollm2", "model.layers.*proj", COARSE, 0, SiteClass.QKV, True)
     yield _rule(
@@ -233,6 +244,78 @@ def _other_schedules() -> Iterator[Case]:
         yield Case(kind, f"{name} chunks", chunked, oracle, request=VICTIM)
         yield Case(kind, f"{name} prefix", reused, oracle, request=VICTIM)
         yield Case(kind, f"{name} recompute", recomputed, oracle, request=VICTIM)
+
+
+def _confusable() -> Iterator[Case]:
+    """Kernel paths that look like something else: a donor's switch behind a prefix hit, drafts, sampling, a policy."""
+    for name in TINY[:2]:
+        yield _donor_switch(name)
+        yield _sampled(name)
+        yield _other_policy(name)
+    for name in ("qwen3-3", "llama-4"):
+        yield _verification(name)
+    yield swapped(_switch("llama-2", "model.layers.*proj", COARSE, 0, SiteClass.QKV, False))
+    yield _one_unordered("llama-2")
+
+
+def _donor_switch(name: str) -> Case:
+    """Both runs take the donor's rows from the prefix cache; in one the donor's prefill took another path."""
+
+    def arms(seed: int) -> tuple[Arm, Arm]:
+        stem = prompt(seed, 32, 4)
+        donor = Request("donor", stem + prompt(seed, 4, 5), 6, ignore_eos=True)
+        late = Request(VICTIM, stem + prompt(seed, 6, 6), 40, ignore_eos=True, arrival=Arrival(0, "donor", 6))
+        plain = Arm(model(name), settings(prefix_cache=True), (donor, late))
+        return plain, replace(plain, fault=lambda: PathSwitch("donor", 5, "model.layers.*proj", COARSE))
+
+    oracle = planted(Verdict.KERNEL_PATH, 0, SiteClass.QKV, "donor")
+    return Case("switch in a donor's prefill", name, arms, oracle, request=VICTIM)
+
+
+def _verification(name: str) -> Case:
+    """Verification rows go over the threshold that single decodes stay under."""
+
+    def arms(seed: int) -> tuple[Arm, Arm]:
+        request = with_prompt(victim(seed, 20, 80), repetitive_prompt(seed, 20))
+        plain = Arm(model(name), settings(policy="threshold:3"), (request,))
+        return plain, replace(plain, settings=settings(policy="threshold:3", speculation=SPECULATION))
+
+    oracle = by_schedules(Verdict.KERNEL_PATH, VICTIM)
+    return Case("verification over the threshold", name, arms, oracle, request=VICTIM, seeds=tuple(range(120)))
+
+
+def _sampled(name: str) -> Case:
+    """The token is drawn: equal random numbers, other logits."""
+
+    def arms(seed: int) -> tuple[Arm, Arm]:
+        warm = victim(seed, sampling=SamplingParams(temperature=0.8, seed=seed))
+        plain = Arm(model(name), GEMV, (warm, neighbour(seed)))
+        return plain, replace(plain, fault=lambda: PathSwitch(VICTIM, 24, "model.layers.*proj", COARSE))
+
+    oracle = planted(Verdict.KERNEL_PATH, 0, SiteClass.QKV, VICTIM)
+    return Case("path switch", f"{name} sampled", arms, oracle, request=VICTIM)
+
+
+def _other_policy(name: str) -> Case:
+    """Another kernel everywhere, as the settings say."""
+
+    def arms(seed: int) -> tuple[Arm, Arm]:
+        plain = Arm(model(name), GEMV, (victim(seed), neighbour(seed)))
+        return plain, replace(plain, settings=settings(policy="threshold:0", attention="row"))
+
+    oracle = by_schedules(Verdict.KERNEL_PATH, VICTIM)
+    return Case("other policy", name, arms, oracle, request=VICTIM, seeds=tuple(range(120)))
+
+
+def _one_unordered(name: str) -> Case:
+    """Only one of the runs took the kernel that sums in no order."""
+
+    def arms(seed: int) -> tuple[Arm, Arm]:
+        plain = Arm(model(name), GEMV, (victim(seed, 20, 60), neighbour(seed)))
+        return plain, replace(plain, fault=lambda: AlwaysPath(UNORDERED))
+
+    oracle = inputs(Verdict.NOT_REPRODUCIBLE)
+    return Case("unordered reduction", f"{name} one run", arms, oracle, flips=False, request=VICTIM)
 
 
 def _stacks() -> Iterator[Case]:

@@ -9,7 +9,7 @@ from divtrace.blame.records import Verdict
 from engine.kernels.policy import LinearPath
 from engine.request import SamplingParams
 from tests.faults.build import Fault, several
-from tests.faults.case import Arm, Case, MakeFault
+from tests.faults.case import Arm, Case, MakeFault, swapped
 from tests.faults.cases_paths import GEMV, SPECULATION, settings
 from tests.faults.oracles import at_flip
 from tests.faults.paths import PathSwitch
@@ -31,6 +31,7 @@ def cases() -> Iterator[Case]:
         yield _draft(name, False)
     for name in TINY[:2]:
         yield _draft(name, True)
+        yield swapped(_draft(name, False))
     yield _plain("penalties one token late", "smollm2", LatePenalties, PENALTY)
 
 

@@ -20,6 +20,7 @@ COARSE = "gemm-coarse-operands"
 FINE = "gemm-bf16-operands"
 UNORDERED = "gemm-unordered"
 OVERFLOWING = "gemm-f16-overflow"
+INFINITE = "gemm-f16-too-large"
 SPLIT_KEYS = 8
 SPLIT = f"split-{SPLIT_KEYS}-keys"
 
@@ -51,6 +52,13 @@ def unordered_gemm(site: LinearSite, x: mx.array) -> mx.array:
     for part in np.array_split(order, 8):
         total += rows[:, part] @ weight[:, part].T
     return _finish(site, total)
+
+
+def infinite_gemm(site: LinearSite, x: mx.array) -> mx.array:
+    """Half-precision sums whose last output is too large for the format."""
+    out = np.array(blas.gemm_f32(site, x))
+    out[:, -1] = np.inf
+    return mx.array(out)
 
 
 def overflowing_gemm(site: LinearSite, x: mx.array) -> mx.array:
@@ -104,6 +112,7 @@ def fault_kernels() -> Iterator[None]:
         FINE: rounding_gemm(8),
         UNORDERED: unordered_gemm,
         OVERFLOWING: overflowing_gemm,
+        INFINITE: infinite_gemm,
     }
     with patch.dict(linear.CPU_KERNELS, linears), patch.dict(attention.ATTENTION_KERNELS, {SPLIT: split_attention}):
         yield

@@ -17,10 +17,14 @@ def planted(
     request: str | None = None,
     place: Callable[[Pair], int] | None = None,
 ) -> Oracle:
-    """The first place where run B's fault struck (in `request`, where given)."""
+    """The first place where the fault of run B (or of A, where B has none) struck, in `request` where given.
+
+    A fault of A stands at the same step of B, so both runs must have one schedule.
+    """
 
     def oracle(pair: Pair) -> Truth:
-        struck = [s for s in pair.ran_b.fault.struck if request is None or s.request == request]
+        places = pair.ran_b.fault.struck or pair.ran_a.fault.struck
+        struck = [s for s in places if request is None or s.request == request]
         if not struck:
             raise LookupError(f"{pair.case.name}: the fault never struck")
         first = min(struck, key=lambda s: s.step)

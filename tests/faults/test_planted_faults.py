@@ -1,4 +1,4 @@
-"""One pair of every kind of planted fault: what was planted is what blame names. The whole corpus: `tests.faults.score`."""
+"""One pair of every kind of planted fault: blame names what was planted. The whole corpus: `tests.faults.score`."""
 
 from __future__ import annotations
 
