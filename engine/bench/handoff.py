@@ -9,7 +9,7 @@ from engine.bench.context import BenchContext
 from engine.bench.meter import Measurement, measure
 from engine.bench.report import Cell, Table
 from engine.bench.statistics import interleave, spread
-from engine.bench.workloads import text_requests
+from engine.bench.workloads import repeating_prompt
 from engine.model.load import LoadedModel
 from engine.request import Arrival, Request
 from engine.settings import DrafterKind, EngineSettings, SpeculationSettings
@@ -34,14 +34,21 @@ def run(bench: BenchContext) -> tuple[Table, ...]:
 
 def handoff(loaded: LoadedModel, prompt_tokens: Sequence[int], max_tokens: int) -> list[Request]:
     """An anchor, and a follower that is submitted when the anchor's first token is out."""
-    anchor, follower = text_requests(loaded, prompt_tokens, [max_tokens] * 2)
+    anchor, follower = _requests(loaded, prompt_tokens, max_tokens)
     return [anchor, replace(follower, arrival=Arrival(0, anchor.id, 1))]
 
 
 def mixed(loaded: LoadedModel, prompt_tokens: Sequence[int], max_tokens: int, scale: int) -> list[Request]:
     """Requests of mixed prompt lengths, divided by `scale`, submitted together."""
     lengths = [max(1, length // scale) for length in prompt_tokens]
-    return text_requests(loaded, lengths, [max_tokens] * len(lengths))
+    return _requests(loaded, lengths, max_tokens)
+
+
+def _requests(loaded: LoadedModel, prompt_tokens: Sequence[int], max_tokens: int) -> list[Request]:
+    return [
+        Request(f"r{index}", repeating_prompt(loaded, length, index), max_tokens, ignore_eos=True)
+        for index, length in enumerate(prompt_tokens)
+    ]
 
 
 def _table(bench: BenchContext, title: str, requests: Sequence[Request], limits: Sequence[int], scale: int) -> Table:
@@ -59,7 +66,8 @@ def _table(bench: BenchContext, title: str, requests: Sequence[Request], limits:
         rows=tuple(_row(name, runs) for name, runs in results.items()),
         notes=(
             f"Prompt lookup, {SPECULATION.tokens} proposals, as many rows as proposals (no bonus token). Acceptance is "
-            "a count of one run; it repeats exactly, or it is marked.",
+            "a count of one run; it repeats exactly, or it is marked. Prompts repeat one passage, so that there is "
+            "something to look up.",
         ),
         facts={"tokens": {name: _outputs(runs) for name, runs in results.items()}},
     )

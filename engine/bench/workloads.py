@@ -41,3 +41,9 @@ def text_requests(loaded: LoadedModel, prompt_tokens: Sequence[int], max_tokens:
         Request(f"r{index}", text_prompt(loaded, length, index), output, ignore_eos=True)
         for index, (length, output) in enumerate(zip(prompt_tokens, max_tokens, strict=True))
     ]
+
+
+def repeating_prompt(loaded: LoadedModel, tokens: int, seed: int, period: int = 40) -> tuple[int, ...]:
+    """Exactly `tokens` token ids: one passage of `period` tokens again and again, which a model goes on copying."""
+    passage = text_prompt(loaded, period, seed)
+    return (passage * (tokens // period + 1))[:tokens]

@@ -16,7 +16,7 @@ from engine.bench.meter import measure
 from engine.bench.mlx_lm_baseline import BaselineRun, batch_generator, counted_rows, one_at_a_time, useful_rows
 from engine.bench.overhead import split_steps
 from engine.bench.slots import LENGTHS, measured_use, scaled
-from engine.bench.workloads import text_prompt, text_requests
+from engine.bench.workloads import repeating_prompt, text_prompt, text_requests
 from engine.errors import SettingsError
 from engine.model.load import LoadedModel
 from engine.settings import EngineSettings
@@ -67,6 +67,11 @@ def test_prompts_have_exact_lengths_and_are_told_apart_by_their_seed() -> None:
     assert [len(prompt) for prompt in prompts] == [1, 300, 2000, 300]
     assert prompts[1] != prompts[3]
     assert text_prompt(model(), 300, 1) == prompts[1]
+
+
+def test_a_repeating_prompt_repeats_its_passage() -> None:
+    prompt = repeating_prompt(model(), 97, seed=1, period=40)
+    assert prompt == (text_prompt(model(), 40, 1) * 3)[:97]
 
 
 def test_the_followers_prefill_shares_a_step_with_the_anchors_verification() -> None:
