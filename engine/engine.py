@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
+from threadpoolctl import threadpool_limits
 
 from engine.arrivals import Arrivals
 from engine.batch import Batch
@@ -68,6 +69,7 @@ class Engine:
         self.settings = settings
         self.observers = tuple(observers)
         self.forced = forced or ForcedTokens()
+        self._blas_limits = threadpool_limits(limits=settings.blas_threads, user_api="blas")
         self.packed = PackedModel(loaded.model, settings.kernel_policy(overrides))
         self.store = build_store(settings)
         self.arrivals = Arrivals()
@@ -107,6 +109,7 @@ class Engine:
         """Give the models back as they were."""
         self.speculator.close()
         self.packed.close()
+        self._blas_limits.restore_original_limits()
 
     def submit(self, request: Request) -> None:
         """Hand in a request; it enters the waiting queue when its arrival rule holds.

@@ -102,6 +102,7 @@ class EngineSettings(Strict):
     prefix_cache: bool = False
     align_prefill_to_blocks: bool = False
     audit_every: NonNegativeInt = 0
+    blas_threads: PositiveInt | None = None
     speculation: SpeculationSettings = Field(default_factory=SpeculationSettings)
 
     @model_validator(mode="after")
