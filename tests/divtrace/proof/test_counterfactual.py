@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from divtrace.blame.records import Confidence
 from divtrace.blame.verdict import judge
+from divtrace.proof.cache import fingerprint
 from divtrace.proof.counterfactual import Counterfactuals, Progress
 from divtrace.proof.prove import prove
 from divtrace.proof.records import Causality, Direction, Method, ProofResult
+from divtrace.trace.reader import open_trace
 from engine.request import Request
 from tests.divtrace.proof.pairs import Pair, flipping_pair, handoff, opened, prompt, record
 
@@ -124,6 +127,18 @@ def test_results_of_other_traces_are_not_used(pair: Pair, tmp_path: Path) -> Non
         assert other.counterfactuals(tmp_path).reruns == 0
         other.counterfactuals(tmp_path).control("A")
     assert all((tmp_path / name).read_bytes() == content for name, content in kept.items())
+
+
+def test_a_cache_belongs_to_what_was_recorded_not_to_its_shape(pair: Pair, tmp_path: Path) -> None:
+    """One prompt token apart, everything else alike: sizes, settings, machine."""
+    names = []
+    for token in (1, 2):
+        requests = [replace(request, prompt=(token, *request.prompt[1:])) for request in handoff(0, 6)]
+        with open_trace(record(tmp_path / f"{token}.h5", requests)) as trace:
+            names.append(fingerprint((trace, trace), pair.origins, pair.origins.candidates))
+            assert names[-1] == fingerprint((trace, trace), pair.origins, pair.origins.candidates)
+            assert names[-1] != fingerprint((trace, trace), pair.origins, ())
+    assert names[0] != names[1]
 
 
 @pytest.mark.parametrize(

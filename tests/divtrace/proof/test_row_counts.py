@@ -10,6 +10,7 @@ import pytest
 from divtrace.blame.blame import ProofOptions, blame
 from divtrace.blame.records import Confidence, Nature, Verdict
 from divtrace.origin.records import OriginKind
+from divtrace.proof.counterfactual import Counterfactuals
 from divtrace.proof.prove import prove
 from divtrace.proof.records import Causality, Method, Subject
 from divtrace.proof.row_counts import row_count_candidates
@@ -17,7 +18,7 @@ from divtrace.trace.reader import open_trace
 from engine.kernels import blas, linear
 from engine.kernels.policy import LinearPath
 from engine.kernels.site import LinearSite
-from tests.divtrace.proof.pairs import flipping_pair, model, opened
+from tests.divtrace.proof.pairs import flipping_pair, handoff, model, opened, record
 
 EDGE_ROWS = 8
 
@@ -25,6 +26,11 @@ EDGE_ROWS = 8
 def row_dependent(site: LinearSite, x: mx.array) -> mx.array:
     """As MLX on CUDA does it: vector kernel below 8 rows, matrix kernel of lower precision from there on."""
     return blas.gemm_half_operands(site, x) if x.shape[0] >= EDGE_ROWS else blas.gemv_rows(site, x)
+
+
+def dependent_from_two_rows(site: LinearSite, x: mx.array) -> mx.array:
+    """As a dense matmul on CUDA: every row count but one is another kernel."""
+    return blas.gemm_half_operands(site, x) if x.shape[0] >= 2 else blas.gemv_rows(site, x)
 
 
 @pytest.fixture(autouse=True)
@@ -46,6 +52,24 @@ def test_no_path_differs_and_the_step_with_more_rows_is_a_candidate(traces: tupl
         origin = next(c for c in candidates if c.is_origin)
         assert {site.path_a for site in origin.sites} == {"native"}
         assert len(origin.sites) >= 14
+
+
+def test_steps_behind_the_origin_count_too_where_they_shared_a_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(linear.CPU_KERNELS, LinearPath.NATIVE, dependent_from_two_rows)
+    a = record(tmp_path / "a.h5", handoff(0, 10), max_active=1, policy="native")
+    b = record(tmp_path / "b.h5", handoff(0, 10), max_active=2, policy="native")
+    with opened(a, b) as pair:
+        candidates = row_count_candidates(pair.runs, pair.origins)
+        shared = [s.step for step in range(10) for s in pair.runs.b.segments_of_step(step) if s.request == 1]
+        assert [c.step_b for c in candidates] == shared
+        assert len(shared) == 4
+        counterfactuals = Counterfactuals(pair.a, pair.b, pair.origins, candidates)
+        found = prove(counterfactuals, Subject.ROW_COUNTS)
+        assert found.causality is not Causality.NONE
+        assert counterfactuals.neutral_trial(range(4)).same_logits
+        assert not counterfactuals.neutral_trial((0,)).same_logits
 
 
 def test_the_dependence_on_rows_is_the_cause_and_no_row_independent_kernel_is_accused(
