@@ -37,6 +37,7 @@ class PairOptions:
     neighbour_tokens: int
     after_tokens: int
     settings: Mapping[str, Any]
+    only_flips: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ def run_pair(
     started = time.perf_counter()
     with open_trace(paths[0]) as solo, open_trace(paths[1]) as joined:
         anchor = next(r for r in diff_traces(solo, joined).requests if r.id_a == "anchor")
-        differs = anchor.divergence is not None or anchor.state_differs
+        differs = anchor.divergence is not None or (anchor.state_differs and not options.only_flips)
         result = blame(solo, joined, "anchor", proof=ProofOptions(lambda: loaded)) if differs else None
     origins = result.origins.origins if result is not None and result.origins is not None else ()
     return PairResult(
@@ -104,7 +105,7 @@ def run_pair(
         flip_output=anchor.divergence.output_index if anchor.divergence else None,
         gap_solo=anchor.divergence.gap_a if anchor.divergence else None,
         gap_joined=anchor.divergence.gap_b if anchor.divergence else None,
-        verdict=result.verdict.value if result else "no difference",
+        verdict=result.verdict.value if result else ("not asked" if anchor.state_differs else "no difference"),
         confidence=result.confidence.value if result else "",
         origin_step=origins[0].step_b if origins else None,
         origin_rows=origins[0].batch_b.packed_rows if origins else None,
@@ -124,19 +125,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--dtype", default="float16")
     parser.add_argument("--policies", nargs="+", default=["native", "gemv", "invariant"])
     parser.add_argument("--prompts", type=int, default=8)
+    parser.add_argument("--first", type=int, default=0, help="number of the first prompt")
+    parser.add_argument("--only-flips", action="store_true", help="blame only pairs whose tokens differ")
     parser.add_argument("--tokens", type=int, default=160)
     parser.add_argument("--neighbour-tokens", type=int, default=40)
     parser.add_argument("--after-tokens", type=int, default=10)
     parser.add_argument("--settings", type=json.loads, default={}, help="more engine settings, JSON")
     parser.add_argument("--folder", type=Path, default=Path("out/pairs"))
     chosen = parser.parse_args(arguments)
-    options = PairOptions(chosen.dtype, chosen.tokens, chosen.neighbour_tokens, chosen.after_tokens, chosen.settings)
+    options = PairOptions(
+        chosen.dtype, chosen.tokens, chosen.neighbour_tokens, chosen.after_tokens, chosen.settings, chosen.only_flips
+    )
     chosen.folder.mkdir(parents=True, exist_ok=True)
     source = resolve_model(chosen.model)
     loaded = load_shared(source, chosen.dtype)
     results = []
     for policy in chosen.policies:
-        for index in range(chosen.prompts):
+        for index in range(chosen.first, chosen.first + chosen.prompts):
             try:
                 results.append(run_pair(loaded, source, index, policy, options, chosen.folder))
             except EngineError as error:

@@ -37,9 +37,10 @@ def serve(arguments: Sequence[str] | None = None) -> None:
 
 def _described(completion: Completion) -> str:
     seconds = completion.finished_s - completion.queued_s
+    detail = f" ({completion.detail})" if completion.detail else ""
+    reason = f"{completion.finish_reason.value}{detail}"
     return (
-        f"[{completion.request_id}] {len(completion.tokens)} tokens in {seconds:.2f} s, {completion.finish_reason.value}"
-        f"{f' ({completion.detail})' if completion.detail else ''}\n{completion.text}\n"
+        f"[{completion.request_id}] {len(completion.tokens)} tokens in {seconds:.2f} s, {reason}\n{completion.text}\n"
     )
 
 

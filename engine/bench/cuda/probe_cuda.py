@@ -84,9 +84,7 @@ def median_ms(function: RowFunction, rows: mx.array, repeats: int = 30) -> float
 def linear_outcome(input_size: int, output_size: int, bits: int, dtype: mx.Dtype) -> Outcome:
     """A linear of random weights: ours against MLX's own and float64."""
     random = np.random.default_rng(0)
-    weight = mx.array(
-        (random.standard_normal((output_size, input_size)) * input_size**-0.5).astype(np.float32)
-    )
+    weight = mx.array((random.standard_normal((output_size, input_size)) * input_size**-0.5).astype(np.float32))
     rows = mx.array(random.standard_normal((512, input_size)).astype(np.float32)).astype(dtype)
     ours: RowFunction
     native: RowFunction
@@ -103,9 +101,7 @@ def linear_outcome(input_size: int, output_size: int, bits: int, dtype: mx.Dtype
         def native(x: mx.array) -> mx.array:
             return mx.quantized_matmul(x, packed, scales, biases, transpose=True, group_size=64, bits=bits)
 
-    exact = (
-        np.array(rows[:8].astype(mx.float32), np.float64) @ np.array(dense.astype(mx.float32), np.float64).T
-    )
+    exact = np.array(rows[:8].astype(mx.float32), np.float64) @ np.array(dense.astype(mx.float32), np.float64).T
     error = np.abs(np.array(ours(rows[:8]).astype(mx.float32), np.float64) - exact).max()
     return Outcome(
         what=f"linear {input_size}x{output_size} {f'q{bits}/64' if bits else 'dense'}",
@@ -159,9 +155,7 @@ def print_outcome(outcome: Outcome) -> None:
     click.echo(f"{outcome.what} {outcome.dtype}: {verdict}; largest error {outcome.largest_error:.3g}")
     for count, ours in outcome.ours_ms.items():
         native = outcome.native_ms[count]
-        click.echo(
-            f"  {count:4} rows: ours {ours:.4f} ms, MLX {native:.4f} ms, {ours / native:.2f} times MLX's time"
-        )
+        click.echo(f"  {count:4} rows: ours {ours:.4f} ms, MLX {native:.4f} ms, {ours / native:.2f} times MLX's time")
 
 
 @click.command()
@@ -176,9 +170,7 @@ def main(shapes: str, bits: str, dtypes: str, as_json: bool) -> None:
         outcomes = [attention_outcome(28, 4, 128, 1000, TYPES[name])]
         for shape in shapes.split(","):
             input_size, output_size = (int(size) for size in shape.split("x"))
-            outcomes += [
-                linear_outcome(input_size, output_size, int(b), TYPES[name]) for b in bits.split(",")
-            ]
+            outcomes += [linear_outcome(input_size, output_size, int(b), TYPES[name]) for b in bits.split(",")]
         for outcome in outcomes:
             failed = failed or bool(outcome.moved)
             if as_json:
