@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import mlx.core as mx
 
+from engine.environment import package_version
 from engine.kernels.native import Backend, NativeCall, Operation, native_kernel
 
 ROWS = (1, 2, 7, 8, 9, 16, 64)
@@ -38,7 +39,7 @@ def _announce(operation: str, rows: int, input_size: int, output_size: int, bits
     call = NativeCall(
         operation=Operation(operation),
         backend=Backend.CUDA,
-        mlx_version=mx.__version__,
+        mlx_version=package_version("mlx") or "",
         rows=rows,
         input_size=input_size,
         output_size=output_size,
