@@ -34,6 +34,7 @@ def tune(
     paths: Sequence[str] | None = None,
     spent_s: float = 0.3,
     on_shape: OnShape | None = None,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> TuneResult:
     """Find the fastest path for each site shape and row count of a loaded model.
 
@@ -46,6 +47,7 @@ def tune(
         paths: the paths to compare; by default all that run here.
         spent_s: seconds to spend on one shape and row count, beyond two rounds.
         on_shape: called with each shape's timings as they come.
+        clock: seconds; `time.process_time` where other programs share the processor, with one BLAS thread.
 
     Raises:
         SettingsError: there is no row count, or one is below 1, or a path cannot run here.
@@ -60,7 +62,7 @@ def tune(
             counts = sorted(set(row_counts))
             if any(site.name == head for site in sites):
                 counts = [count for count in counts if count <= MOST_HEAD_ROWS] or [MOST_HEAD_ROWS]
-            timed = time_shape(sites, counts, kernels, spent_s)
+            timed = time_shape(sites, counts, kernels, spent_s, clock)
             timings.append(timed)
             if on_shape is not None:
                 on_shape(timed)
@@ -92,7 +94,11 @@ def sites_by_shape(sites: Sequence[LinearSite]) -> dict[str, list[LinearSite]]:
 
 
 def time_shape(
-    sites: Sequence[LinearSite], row_counts: Sequence[int], kernels: Mapping[str, LinearKernel], spent_s: float
+    sites: Sequence[LinearSite],
+    row_counts: Sequence[int],
+    kernels: Mapping[str, LinearKernel],
+    spent_s: float,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> ShapeTimings:
     """Time all kernels on sites of one shape, at each row count."""
     random = np.random.default_rng(0)
@@ -101,30 +107,34 @@ def time_shape(
     for rows in row_counts:
         x = mx.array(random.standard_normal((rows, sites[0].input_size)).astype(np.float32)).astype(dtype)
         mx.eval(x)
-        milliseconds[rows] = _best_milliseconds(sites, x, kernels, spent_s)
+        milliseconds[rows] = _best_milliseconds(sites, x, kernels, spent_s, clock)
     return ShapeTimings(shape_name(sites[0]), len(sites), milliseconds)
 
 
 def _best_milliseconds(
-    sites: Sequence[LinearSite], x: mx.array, kernels: Mapping[str, LinearKernel], spent_s: float
+    sites: Sequence[LinearSite],
+    x: mx.array,
+    kernels: Mapping[str, LinearKernel],
+    spent_s: float,
+    clock: Callable[[], float],
 ) -> dict[str, float]:
     best = dict.fromkeys(kernels, float("inf"))
     for kernel in kernels.values():
-        _one_round(sites, x, kernel)  # makes the weights in the form that the kernel wants
-    deadline = time.perf_counter() + spent_s
+        _one_round(sites, x, kernel, clock)  # makes the weights in the form that the kernel wants
+    deadline = clock() + spent_s
     rounds = 0
-    while rounds < LEAST_ROUNDS or time.perf_counter() < deadline:
+    while rounds < LEAST_ROUNDS or clock() < deadline:
         for path, kernel in kernels.items():
-            best[path] = min(best[path], _one_round(sites, x, kernel))
+            best[path] = min(best[path], _one_round(sites, x, kernel, clock))
         rounds += 1
     return best
 
 
-def _one_round(sites: Sequence[LinearSite], x: mx.array, kernel: LinearKernel) -> float:
-    started = time.perf_counter()
+def _one_round(sites: Sequence[LinearSite], x: mx.array, kernel: LinearKernel, clock: Callable[[], float]) -> float:
+    started = clock()
     for site in sites:
         mx.eval(kernel(site, x))
-    return (time.perf_counter() - started) * 1e3 / len(sites)
+    return (clock() - started) * 1e3 / len(sites)
 
 
 def _small_site() -> LinearSite:

@@ -14,8 +14,10 @@ from engine.bench.report import Report, Table, environment_line, show
 from engine.bench.slots import LENGTHS, SlotUse, expected_static_use, measured_use, scaled
 from engine.bench.static_continuous import queued
 from engine.bench.statistics import interleave, percentile, spread
+from engine.bench.tuned_paths import describe
 from engine.bench.waiting import WaitReason, mean_use_of_blocks, verdict, wait_reason, waiting_shares
 from engine.settings import AdmissionPolicy, EngineSettings
+from engine.tune import PathRange
 
 
 def step(running: int = 2, waiting: int = 1, rows: int = 4, preempted: int = 0, used: int = 3) -> StepRecord:
@@ -143,3 +145,9 @@ def test_the_environment_line_names_versions_and_blas() -> None:
     assert "mlx " in line
     assert "numpy " in line
     assert "\n" not in line
+
+
+def test_ranges_of_rows_are_told_in_words() -> None:
+    assert describe((PathRange(None, "gemv"),)) == "gemv"
+    told = describe((PathRange(4, "gemv"), PathRange(8, "invariant"), PathRange(None, "gemm-f32")))
+    assert told == "gemv up to 4 rows, invariant up to 8 rows, then gemm-f32"
