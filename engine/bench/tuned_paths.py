@@ -6,16 +6,21 @@ from collections.abc import Sequence
 
 from engine.bench.context import BenchContext
 from engine.bench.report import Cell, Table
+from engine.kernels.policy import LinearPath
 from engine.tune import PathRange, ShapeTimings, tune
+from engine.tune.choose import choose_paths
 
 
 def run(bench: BenchContext) -> tuple[Table, ...]:
     """One table of choices, one of times."""
     counts = (1, 4, 16, 64) if bench.quick else (1, 2, 3, 4, 6, 8, 16, 32, 64)
     result = tune(bench.model, counts, spent_s=0.0 if bench.quick else 0.3, clock=bench.clock)
-    choices = tuple((timed.shape, describe(result.policy.shapes[timed.shape])) for timed in result.timings)
+    choices = tuple(
+        (timed.shape, describe(result.policy.shapes[timed.shape]), describe(choose_paths(without_numba(timed))))
+        for timed in result.timings
+    )
     return (
-        Table("Fastest path by rows", ("shape KxN, storage", "path"), choices),
+        Table("Fastest path by rows", ("shape KxN, storage", "path", "path where numba is not installed"), choices),
         Table(
             title="Best time of one call, ms",
             columns=("shape KxN, storage", "rows", *_paths(result.timings)),
@@ -26,6 +31,14 @@ def run(bench: BenchContext) -> tuple[Table, ...]:
             ),
         ),
     )
+
+
+def without_numba(timed: ShapeTimings) -> dict[int, dict[str, float]]:
+    """Timings of the paths that need no optional package."""
+    return {
+        rows: {path: taken for path, taken in times.items() if path != LinearPath.INVARIANT}
+        for rows, times in timed.milliseconds.items()
+    }
 
 
 def describe(ranges: Sequence[PathRange]) -> str:

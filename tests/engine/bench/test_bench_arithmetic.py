@@ -14,10 +14,10 @@ from engine.bench.report import Report, Table, environment_line, show
 from engine.bench.slots import LENGTHS, SlotUse, expected_static_use, measured_use, scaled
 from engine.bench.static_continuous import queued
 from engine.bench.statistics import interleave, percentile, spread
-from engine.bench.tuned_paths import describe
+from engine.bench.tuned_paths import describe, without_numba
 from engine.bench.waiting import WaitReason, mean_use_of_blocks, verdict, wait_reason, waiting_shares
 from engine.settings import AdmissionPolicy, EngineSettings
-from engine.tune import PathRange
+from engine.tune import PathRange, ShapeTimings
 
 
 def step(running: int = 2, waiting: int = 1, rows: int = 4, preempted: int = 0, used: int = 3) -> StepRecord:
@@ -151,3 +151,8 @@ def test_ranges_of_rows_are_told_in_words() -> None:
     assert describe((PathRange(None, "gemv"),)) == "gemv"
     told = describe((PathRange(4, "gemv"), PathRange(8, "invariant"), PathRange(None, "gemm-f32")))
     assert told == "gemv up to 4 rows, invariant up to 8 rows, then gemm-f32"
+
+
+def test_a_machine_without_numba_is_offered_other_paths() -> None:
+    timed = ShapeTimings("s", 1, {1: {"gemv": 2.0, "invariant": 1.0}, 2: {"gemv": 3.0, "invariant": 1.0}})
+    assert without_numba(timed) == {1: {"gemv": 2.0}, 2: {"gemv": 3.0}}
