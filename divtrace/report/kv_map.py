@@ -28,7 +28,7 @@ def read_kv_map(runs: RunPair, pair: RequestPair) -> KvMap | None:
     differs, moved = _compare(runs, rows)
     smallest, largest = _limits(moved)
     cells = np.full((timeline.end, runs.a.layers), NOT_RECORDED, np.uint8)
-    cells[rows.positions] = _shades(differs, moved, smallest, largest)
+    cells[rows.positions] = shades(differs, moved, smallest, largest)
     size = max(1, -(-cells.size // LARGEST_CELLS))
     steps_a, steps_b = (np.full(timeline.end, -1, np.int64) for _ in "ab")
     steps_a[rows.positions] = runs.a.row_steps[rows.records_a]
@@ -81,17 +81,18 @@ def _limits(moved: npt.NDArray[np.float64]) -> tuple[float | None, float | None]
     return (float(positive.min()), float(positive.max())) if positive.size else (None, None)
 
 
-def _shades(
+def shades(
     differs: npt.NDArray[np.bool_], moved: npt.NDArray[np.float64], smallest: float | None, largest: float | None
 ) -> npt.NDArray[np.uint8]:
-    shades = np.where(differs, OTHER_BITS, EQUAL).astype(np.uint8)
+    """The byte of each (row, layer), as `KvMap` says: other bits show even where no largest element moved."""
+    cells = np.where(differs, OTHER_BITS, EQUAL).astype(np.uint8)
     if smallest is None or largest is None:
-        return shades
+        return cells
     span = np.log(largest / smallest) or 1.0
     visible = differs & (moved > 0)
     heights = np.log(moved[visible] / smallest) / span
-    shades[visible] = np.clip(FIRST_SHADE + np.rint(heights * (LAST_SHADE - FIRST_SHADE)), FIRST_SHADE, LAST_SHADE)
-    return shades
+    cells[visible] = np.clip(FIRST_SHADE + np.rint(heights * (LAST_SHADE - FIRST_SHADE)), FIRST_SHADE, LAST_SHADE)
+    return cells
 
 
 def _binned(cells: npt.NDArray[np.uint8], size: int) -> npt.NDArray[np.uint8]:

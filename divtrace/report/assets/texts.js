@@ -113,6 +113,7 @@
     spans.forEach((tokensOf, number) => {
       const step = number < data.runs.length ? report.chosenStep(number) : null;
       const steps = page ? report.side(page, number)?.steps ?? [] : [];
+      if (tokensOf.has(chosen)) columns.querySelectorAll(".text")[number].setAttribute("aria-activedescendant", `tok-${number}-${chosen}`);
       for (const [position, token] of tokensOf) {
         token.classList.toggle("in-step", step !== null && steps[position - page.prompt_tokens] === step);
         token.setAttribute("aria-selected", String(position === chosen));

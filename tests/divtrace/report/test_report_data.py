@@ -16,12 +16,16 @@ from divtrace.blame.blame import blame
 from divtrace.report.bars import read_bars
 from divtrace.report.build import build_pair, build_single
 from divtrace.report.drift import decision_drift
+from divtrace.report.kv_map import shades
 from divtrace.report.page_text import PART_OF_A_CHARACTER, page_text, token_texts
 from divtrace.report.requests import Budget
 from divtrace.trace.reader import open_trace
 from divtrace.trace.schema import Level
+from engine.batch import SegmentKind
 from tests.divtrace.report.pairs import write_flip
-from tests.divtrace.trace.builders import example_run
+from tests.divtrace.trace.builders import TraceBuilder, example_run, segment
+
+STEERING = "\x00\x1b\x7f\u202e\u2066\u200f\ufeff\u2028"
 
 
 def test_bars_hold_every_segment_of_the_run(tmp_path: Path) -> None:
@@ -42,6 +46,17 @@ def test_decode_steps_join_and_a_prefill_does_not_join_them(tmp_path: Path) -> N
     bars = read_bars(TraceIndex(write_flip(tmp_path / "a.h5", False)))
     anchor = [(bars.kind[bar], bars.step[bar], bars.steps[bar]) for bar in range(2)]
     assert anchor == [(0, 0, 1), (1, 1, 3)]
+
+
+def test_a_verification_that_steps_back_starts_a_new_bar(tmp_path: Path) -> None:
+    run = TraceBuilder()
+    run.request("a", prompt=(5,), max_tokens=9)
+    run.step(segment("a", SegmentKind.PREFILL, 0, (5,), chosen=(6,)))
+    for position in (1, 3, 5):
+        tokens, chosen = (6, 7, 8), (7, 9, 9)
+        run.step(segment("a", SegmentKind.VERIFY, position, tokens, chosen=chosen, committed=2, proposed_tokens=2))
+    bars = read_bars(TraceIndex(open_trace(run.write(tmp_path / "verify.h5"))))
+    assert list(zip(bars.position, bars.rows, bars.steps, strict=True)) == [(0, 1, 1), (1, 3, 1), (3, 3, 1), (5, 3, 1)]
 
 
 def test_the_page_marks_origin_carriers_and_flip(tmp_path: Path) -> None:
@@ -65,6 +80,13 @@ def test_the_kv_map_tells_equal_rows_from_differing_ones_cell_by_cell(tmp_path: 
     assert (cells > 0).all()
     assert kv.differing_rows == 2
     assert kv.steps_b[3] == 1
+
+
+def test_other_bits_show_in_the_kv_map_even_where_no_largest_element_moved() -> None:
+    differs = np.array([[True, True, False, True]])
+    moved = np.array([[0.0, 1e-6, 0.0, 1e-2]])
+    assert shades(differs, moved, 1e-6, 1e-2).tolist() == [[2, 3, 1, 255]]
+    assert shades(differs, np.zeros((1, 4)), None, None).tolist() == [[2, 2, 1, 2]]
 
 
 def test_drift_of_the_margin_is_what_moved_the_two_best_tokens_against_each_other(tmp_path: Path) -> None:
@@ -99,10 +121,10 @@ def test_texts_of_tokens_put_split_characters_together_again(text: str, data: st
     assert "".join(shown) == "".join(token_texts([raw]))
 
 
-@given(st.text())
+@given(st.lists(st.one_of(st.characters(), st.sampled_from(STEERING))).map("".join))
 def test_page_text_leaves_nothing_that_steers_or_hides(text: str) -> None:
     shown = page_text(text)
-    assert not {"\x00", "\x1b", "\x7f", "\u202e", "\u2066", "\u200f", "\ufeff"} & set(shown)
+    assert not set(STEERING) & set(shown)
     assert page_text(shown) == shown
 
 
