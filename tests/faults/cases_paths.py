@@ -30,13 +30,21 @@ from tests.faults.workloads import (
     with_prompt,
 )
 
-GEMV = EngineSettings(policy="gemv")
 SPECULATION = {"drafter": "prompt-lookup", "tokens": 3}
 
 
 def settings(**changes: Any) -> EngineSettings:
-    """Forced GEMV with changes."""
-    return EngineSettings(**{"policy": "gemv", **changes})
+    """Forced GEMV with changes, and K/V memory of a size that small machines do not notice."""
+    return EngineSettings(**{"policy": "gemv", "max_model_length": 256, **changes})
+
+
+GEMV = settings()
+SEEDS = 120
+
+
+def seeds_from(first: int) -> tuple[int, ...]:
+    """All seeds, beginning with one at which a token was seen to flip: another BLAS may have to search on."""
+    return tuple((first + offset) % SEEDS for offset in range(SEEDS))
 
 
 def cases() -> Iterator[Case]:
@@ -89,7 +97,8 @@ def _switch(
     verdict = Verdict.ATTENTION_SPLIT if site_class is SiteClass.ATTENTION else Verdict.KERNEL_PATH
     oracle = planted(verdict, layer, site_class, VICTIM)
     tail = site.removeprefix("model.layers.")
-    flips = path != LinearPath.GEMM_F16.value
+    # A flip of the real model is a long search for one projection, and state alone is to be explained as well.
+    flips = path != LinearPath.GEMM_F16.value and not (name == "smollm2" and site.endswith("k_proj"))
     label = f"{name} {tail}{' spec' if speculative else ''}{'' if flips else ' no flip'}"
     return Case("path switch", label, arms, oracle, flips=flips, request=VICTIM)
 
@@ -189,7 +198,8 @@ def _prefix(name: str) -> Case:
         return cold, replace(cold, settings=settings(policy="threshold:10", prefix_cache=True))
 
     oracle = by_schedules(Verdict.PREFIX_CACHE_REUSE, VICTIM)
-    return Case("prefix hit, other row count", name, arms, oracle, request=VICTIM, seeds=tuple(range(120)))
+    first = {"llama-2": 21, "qwen3-3": 2, "qwen2-q4": 6}.get(name, 0)
+    return Case("prefix hit, other row count", name, arms, oracle, request=VICTIM, seeds=seeds_from(first))
 
 
 def _preemption(name: str) -> Case:
@@ -199,7 +209,8 @@ def _preemption(name: str) -> Case:
         return plain, replace(plain, fault=lambda: Preempt(VICTIM, 32))
 
     oracle = by_schedules(Verdict.PREEMPTION_RECOMPUTE, VICTIM)
-    return Case("preemption, other row count", name, arms, oracle, request=VICTIM, seeds=tuple(range(120)))
+    first = {"llama-2": 3, "qwen3-3": 17, "qwen2-q4": 23}.get(name, 0)
+    return Case("preemption, other row count", name, arms, oracle, request=VICTIM, seeds=seeds_from(first))
 
 
 def _shared_batch(name: str, speculative: bool) -> Case:
@@ -213,7 +224,8 @@ def _shared_batch(name: str, speculative: bool) -> Case:
 
     oracle = by_schedules(Verdict.KERNEL_PATH, VICTIM)
     label = f"{name}{' spec' if speculative else ''}"
-    return Case("threshold and a neighbour", label, arms, oracle, request=VICTIM, seeds=tuple(range(120)))
+    first = {"llama-2": 8, "qwen3-3": 28}.get(name, 0)
+    return Case("threshold and a neighbour", label, arms, oracle, request=VICTIM, seeds=seeds_from(first))
 
 
 def _other_schedules() -> Iterator[Case]:
@@ -281,7 +293,8 @@ def _verification(name: str) -> Case:
         return plain, replace(plain, settings=settings(policy="threshold:3", speculation=SPECULATION))
 
     oracle = by_schedules(Verdict.KERNEL_PATH, VICTIM)
-    return Case("verification over the threshold", name, arms, oracle, request=VICTIM, seeds=tuple(range(120)))
+    first = {"qwen3-3": 76, "llama-4": 41}.get(name, 0)
+    return Case("verification over the threshold", name, arms, oracle, request=VICTIM, seeds=seeds_from(first))
 
 
 def _sampled(name: str) -> Case:
@@ -304,7 +317,7 @@ def _other_policy(name: str) -> Case:
         return plain, replace(plain, settings=settings(policy="threshold:0", attention="row"))
 
     oracle = by_schedules(Verdict.KERNEL_PATH, VICTIM)
-    return Case("other policy", name, arms, oracle, request=VICTIM, seeds=tuple(range(120)))
+    return Case("other policy", name, arms, oracle, request=VICTIM, seeds=seeds_from(1))
 
 
 def _one_unordered(name: str) -> Case:

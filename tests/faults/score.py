@@ -38,6 +38,7 @@ class Score:
     """One pair: the truth, the answer, and which parts of the origin are right."""
 
     case: Case
+    seed: int
     truth: Truth
     verdict: Verdict | None
     blamed: Blamed | None
@@ -78,6 +79,7 @@ def score_case(case: Case, folder: Path) -> Score:
     blamed = blamed_place(result) if result is not None else None
     return Score(
         case=case,
+        seed=pair.seed,
         truth=truth,
         verdict=result.verdict if result is not None else None,
         blamed=blamed,
@@ -150,7 +152,8 @@ def _line(score: Score, verbose: bool) -> str:
     state = "WRONG" if score.is_wrong else "undecided" if score.is_undecided else "right"
     text = (
         f"{score.case.kind:34} {score.case.name:30} {state:9} {score.verdict or 'error'!s:32} "
-        f"{score.reruns:3} {score.elapsed_s:5.1f}s {'origin: ' + ','.join(wrong) if wrong else ''}"
+        f"seed {score.seed:3} {score.reruns:3} re-runs {score.elapsed_s:5.1f} s "
+        f"{'origin: ' + ','.join(wrong) if wrong else ''}"
     )
     if verbose and (score.is_wrong or score.is_undecided):
         text += f"\n    truth {score.truth}\n    blamed {score.blamed}\n    {score.reason}"
