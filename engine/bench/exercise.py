@@ -36,8 +36,8 @@ class Size:
 
 
 UNSCALED = Size(100, 16, 512, 64, max_active=32, token_budget=256, kv_blocks=288, max_model_length=576)
-SCALED = Size(16, 4, 24, 16, max_active=8, token_budget=64, kv_blocks=12, max_model_length=40)
-SMALLEST = Size(8, 2, 10, 12, max_active=4, token_budget=32, kv_blocks=4, max_model_length=22)
+SCALED = Size(16, 4, 24, 16, max_active=8, token_budget=64, kv_blocks=12, max_model_length=48)
+SMALLEST = Size(8, 2, 10, 12, max_active=4, token_budget=32, kv_blocks=4, max_model_length=32)
 
 
 def run(bench: BenchContext) -> tuple[Table, ...]:

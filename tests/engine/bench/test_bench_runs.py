@@ -107,6 +107,15 @@ def test_halving_the_limit_cuts_long_outputs_and_refuses_nobody() -> None:
     assert Counter(r.max_tokens for r in halved) == {16: 50, 224: 50}
 
 
+@pytest.mark.parametrize("size", [exercise.UNSCALED, exercise.SCALED, exercise.SMALLEST])
+def test_in_every_size_long_requests_stay_longer_than_short_ones_and_prompts_fit(size: exercise.Size) -> None:
+    half = size.max_model_length // 2
+    assert size.short < half - size.prompt_tokens < size.long
+    assert size.prompt_tokens + size.long <= size.max_model_length
+    assert size.prompt_tokens <= size.token_budget
+    assert size.max_model_length <= 16 * size.kv_blocks
+
+
 def test_batch_generator_and_generate_step_give_the_engines_tokens() -> None:
     requests = text_requests(model(), [6, 13, 9, 20], [5, 3, 6, 4])
     native = EngineSettings(policy="native", max_active=4)
