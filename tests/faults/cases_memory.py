@@ -77,7 +77,8 @@ def _struck(kind: str, name: str, fault: Fault, layer: int) -> Case:
         plain = Arm(model(name), GEMV, requests, audit_every=1)
         return plain, replace(plain, fault=lambda: replace(fault, struck=[]))  # type: ignore[type-var]
 
-    return Case(kind, name, arms, planted(CORRUPTION, layer, None, VICTIM), request=VICTIM)
+    oracle = planted(CORRUPTION, layer, None, VICTIM)
+    return Case(kind, name, arms, oracle, flips=name != "smollm2", request=VICTIM)
 
 
 def _unaudited(name: str) -> Case:

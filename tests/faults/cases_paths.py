@@ -149,7 +149,8 @@ def _rule(kind: str, name: str, fault: Any, verdict: Verdict, layer: int, rows: 
         return alone, replace(alone, settings=settings(max_active=2))
 
     site_class = SiteClass.QKV if layer == 0 else SiteClass.ATTENTION
-    return Case(kind, name, arms, planted(verdict, layer, site_class, VICTIM), build=fault, request=VICTIM)
+    oracle = planted(verdict, layer, site_class, VICTIM)
+    return Case(kind, name, arms, oracle, build=fault, flips=name != "smollm2", request=VICTIM)
 
 
 def _own_length(name: str) -> Case:
