@@ -247,7 +247,6 @@ class Engine:
         for segment in batch.segments:
             state = self.states[segment.request_id]
             state.computed_tokens = segment.end_position
-            state.written_tokens = max(state.written_tokens, segment.end_position)
             if state.scheduled_s is None:
                 state.scheduled_s = now
         for decision in decisions:

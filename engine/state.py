@@ -20,9 +20,7 @@ class Phase(StrEnum):
 
 @dataclass(slots=True, eq=False)
 class RequestState:
-    """`computed_tokens` positions have K/V; `written_tokens` is the most that ever had (more than computed after a
-    preemption).
-    """
+    """`computed_tokens` positions have K/V; those below `recompute_until` had it before a preemption took it."""
 
     request: Request
     order: int
@@ -30,7 +28,7 @@ class RequestState:
     phase: Phase = Phase.PENDING
     output: list[int] = field(default_factory=list)
     computed_tokens: int = 0
-    written_tokens: int = 0
+    recompute_until: int = 0
     cached_tokens: int = 0
     preemptions: int = 0
     admission_order: int = 0

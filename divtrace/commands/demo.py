@@ -57,6 +57,8 @@ def command(folder: Path, no_proof: bool) -> int:
     arms = [f"{arm}:policy=gemv" for arm in ARMS]
     _run("record", workload, "-o", control, *(part for arm in arms for part in ("--arm", arm)), "--force")
     status = _run("diff", *_traces(control))
+    _say(_acceptance("Draft acceptance, serial against batched, under threshold:4", *traces))
+    _say(_acceptance("Draft acceptance, serial against batched, under forced GEMV", *_traces(control)))
     _say(f"The story took {time.perf_counter() - started:.0f} s. Traces lie in {folder}.")
     return status
 
@@ -78,6 +80,14 @@ def _record_until_one_splits(folder: Path) -> Path | None:
 def _compare(a: Path, b: Path) -> DiffResult:
     with open_trace(a) as trace_a, open_trace(b) as trace_b:
         return diff_traces(trace_a, trace_b)
+
+
+def _acceptance(label: str, a: Path, b: Path) -> str:
+    parts = []
+    for request in _compare(a, b).requests:
+        counts = [f"{d.accepted_tokens}/{d.proposed_tokens}" for d in (request.drafts_a, request.drafts_b)]
+        parts.append(f"{request.id_a} {counts[0]} against {counts[1]}")
+    return f"{label}: {', '.join(parts)}."
 
 
 def _traces(folder: Path) -> tuple[Path, Path]:

@@ -17,7 +17,7 @@ from divtrace.origin.records import Candidate, CandidateSite, OriginResult
 from divtrace.proof.base_run import BaseRun
 from divtrace.proof.cache import ResultCache, fingerprint
 from divtrace.proof.decision import deciding
-from divtrace.proof.records import Direction, Method, NeutralTrial, ReplayControl, Trial
+from divtrace.proof.records import Direction, Method, NeutralTrial, Outcome, ReplayControl, Trial
 from divtrace.proof.swap import RowPlaces, matching_rows, swap_rows
 from divtrace.replay.replay import Replayer
 from engine.kernels.policy import AttentionPath, LinearPath, SiteOverride
@@ -68,8 +68,14 @@ class Counterfactuals:
 
     @property
     def asks_for_bits(self) -> bool:
-        """True when both runs chose one token, so that the outcome under test is the deciding logits."""
-        return not self.origins.flipped
+        """True when the outcome under test is the deciding logits, not the token."""
+        return self.outcome is Outcome.LOGITS
+
+    @property
+    def outcome(self) -> Outcome:
+        """What re-runs are held against."""
+        repeatable = all(base.deciding.is_repeatable for base in self.bases.values())
+        return Outcome.TOKEN if self.origins.flipped and repeatable else Outcome.LOGITS
 
     @property
     def trials(self) -> tuple[Trial, ...]:
@@ -152,6 +158,7 @@ class Counterfactuals:
             seen, computed = base.replay_from(steps[0], swapped=swapped)
         asked, hash_wanted = base.deciding, self.bases[other].deciding.logits_hash
         return Trial(
+            outcome=self.outcome,
             direction=question.direction,
             method=question.method,
             candidates=question.chosen,
@@ -182,7 +189,7 @@ class Counterfactuals:
             token_a=seen["A"].chosen,
             token_b=seen["B"].chosen,
             same_logits=same_logits,
-            agree=same_token if self.origins.flipped else same_logits,
+            agree=same_logits if self.asks_for_bits else same_token,
             steps=computed,
             elapsed_s=time.perf_counter() - started,
         )

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from divtrace.errors import EvidenceError
 from divtrace.origin.records import OriginResult
+from divtrace.replay.choices import repeatable_choices
 from divtrace.trace.reader import Trace
 
 
@@ -17,6 +18,7 @@ class Deciding:
     """One run's decision. `rival_token` is the other run's token, or where both chose the same one the runner-up.
 
     `rival_token` and `logits_hash` are None where the trace holds no logits. `record` is its row in table `sampled`.
+    `is_repeatable` is False where a playback cannot make the choice again (rejection sampling).
     """
 
     run: str
@@ -28,6 +30,7 @@ class Deciding:
     other_token: int
     rival_token: int | None
     logits_hash: int | None
+    is_repeatable: bool
 
     @property
     def is_flip(self) -> bool:
@@ -52,13 +55,14 @@ def deciding(run: str, trace: Trace, origins: OriginResult) -> Deciding:
     step = origins.step_a if is_a else origins.step_b
     own, other = (origins.token_a.id, origins.token_b.id) if is_a else (origins.token_b.id, origins.token_a.id)
     record = _record(trace, trace.request_ids().index(request), origins.position, step)
+    repeatable = bool(repeatable_choices(trace)[record])
     rival: int | None = other if own != other else None
     logits_hash = None
     if trace.has_column("sampled", "logits_hash"):
         logits_hash = int(trace.column("sampled", "logits_hash", record, record + 1)[0])
         top = trace.column("sampled", "processed_top_ids", record, record + 1)[0].tolist()
         rival = rival if rival is not None else next((token for token in top if token != own), None)
-    return Deciding(run, record, step, request, origins.position, own, other, rival, logits_hash)
+    return Deciding(run, record, step, request, origins.position, own, other, rival, logits_hash, repeatable)
 
 
 def _record(trace: Trace, request: int, position: int, step: int) -> int:

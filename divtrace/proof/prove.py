@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from divtrace.proof.counterfactual import Counterfactuals
 from divtrace.proof.minimize import Indices
 from divtrace.proof.records import Causality, Direction, Method, ProofResult, ReplayControl, Subject
-from divtrace.proof.search import MOST_TRIALS, Search
+from divtrace.proof.search import MOST_TRIALS_TOGETHER, Search
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ def prove(counterfactuals: Counterfactuals, subject: Subject = Subject.PATHS) ->
         found = _find_paths(search) if subject is Subject.PATHS else _find_row_counts(search)
     if search.is_exhausted:
         found = replace(
-            found, note=f"after {MOST_TRIALS} re-runs the set was left as it is; it may not be the smallest"
+            found, note="the search for the smallest set was ended after many re-runs; the set may not be the smallest"
         )
     return _result(search, subject, controls, found)
 
@@ -63,7 +63,7 @@ def _find_paths(search: Search) -> Finding:
     alone = search.enough_alone(necessary) if len(necessary) > 1 else ()
     if alone:
         return _swapped(search, Finding(Causality.EITHER, necessary, alone))
-    together = search.smallest(search.induces)
+    together = search.smallest(search.induces, MOST_TRIALS_TOGETHER)
     causality = Causality.JOINT if len(together) > 1 else Causality.NECESSARY
     return _swapped(search, Finding(causality, necessary, (together,) if together else ()))
 

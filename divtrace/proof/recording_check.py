@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from divtrace.record.logits import hash_logits
+from divtrace.replay.choices import repeatable_choices
 from divtrace.replay.replay import Replayer
 from divtrace.replay.watchers import Watcher
 from engine.observer import StepEvent
@@ -45,6 +46,7 @@ def check_recording(replayer: Replayer, last_step: int | None = None) -> Recordi
     count = len(seen.chosen)
     steps = trace.column("sampled", "step", 0, count)
     differs = trace.column("sampled", "chosen", 0, count) != np.array(seen.chosen, np.int64)
+    differs &= repeatable_choices(trace)[:count]
     with_logits = trace.has_column("sampled", "logits_hash")
     if with_logits:
         differs |= trace.column("sampled", "logits_hash", 0, count) != np.array(seen.hashes, np.uint64)

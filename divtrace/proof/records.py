@@ -33,6 +33,16 @@ class Subject(StrEnum):
     ROW_COUNTS = "row counts"
 
 
+class Outcome(StrEnum):
+    """What a re-run is held against: the other run's token, or its deciding logits, bit for bit.
+
+    It is the logits where both runs chose one token, and where a playback cannot make the choice (rejection sampling).
+    """
+
+    TOKEN = "token"
+    LOGITS = "logits"
+
+
 class Causality(StrEnum):
     """What the re-runs show.
 
@@ -54,12 +64,13 @@ class Causality(StrEnum):
 class Trial:
     """One counterfactual re-run: candidates (by index) made like the other run, and what was decided.
 
-    The outcome is the token; where both runs chose the same one, it is the deciding logits, bit for bit
-    (`same_logits`: those of the other run; None where its trace has no hash of them). `margin` is the processed logit
-    of the run's own token minus that of its rival (the other run's token, else its own runner-up), `margin_without` the
-    same without any change: their difference is the measured effect. `steps` counts the steps that were computed.
+    `same_logits` tells whether the deciding logits are those of the other run; None where its trace has no hash of
+    them. `margin` is the processed logit of the run's own token minus that of its rival (the other run's token, else
+    its own runner-up), `margin_without` the same without any change: their difference is the measured effect. `steps`
+    counts the steps that were computed.
     """
 
+    outcome: Outcome
     direction: Direction
     method: Method
     candidates: tuple[int, ...]
@@ -75,8 +86,8 @@ class Trial:
     @property
     def flips(self) -> bool:
         """True when the changed run comes out as the other run did."""
-        if self.own_token == self.other_token:
-            return self.same_logits is True and self.chosen_token == self.other_token
+        if self.outcome is Outcome.LOGITS:
+            return self.same_logits is True
         return self.chosen_token == self.other_token
 
     @property

@@ -12,6 +12,9 @@ from divtrace.proof.units import Unit, units_of
 MOST_TRIALS = 96
 """Re-runs after which a set is left as small as it is. One cause among a million candidates needs about 40."""
 
+MOST_TRIALS_TOGETHER = 10
+"""The same for a set that only brings B's outcome together: the cause is known by then, and each re-run takes seconds."""
+
 ASKED_ONE_BY_ONE = 4
 """With more units than this only origins are tried alone: ddmin finds sets, this finds alternatives."""
 
@@ -59,7 +62,7 @@ class Search:
         """Whether both runs come out alike with row-independent kernels at these."""
         return self.counterfactuals.neutral_trial(self.flat(chosen)).agree
 
-    def smallest(self, test: Callable[[Indices], bool]) -> Indices:
+    def smallest(self, test: Callable[[Indices], bool], most_trials: int = MOST_TRIALS) -> Indices:
         """The smallest set found for which `test` holds; empty when it does not even hold for all together."""
         # The walk's own suspicion first: one trial settles the usual case.
         for unit in self.origins[:1]:
@@ -67,15 +70,15 @@ class Search:
                 return (unit,)
         for suspects in (self.origins, self.everything):
             if suspects and test(suspects):
-                return self.minimized(suspects, test)
+                return self.minimized(suspects, test, most_trials)
         return ()
 
-    def minimized(self, chosen: Indices, test: Callable[[Indices], bool]) -> Indices:
-        """`chosen` made as small as the budget allows."""
+    def minimized(self, chosen: Indices, test: Callable[[Indices], bool], most_trials: int = MOST_TRIALS) -> Indices:
+        """`chosen` made as small as the budget of re-runs allows."""
         first = self.counterfactuals.reruns
 
         def test_in_budget(some: Indices) -> bool:
-            if self.counterfactuals.reruns - first >= MOST_TRIALS:
+            if self.counterfactuals.reruns - first >= most_trials:
                 self.is_exhausted = True
                 return False
             return test(some)

@@ -12,7 +12,7 @@ from divtrace.render.parts import flip_words, heading, line, logits_table
 from divtrace.render.sentence import batch_words, blame_sentence, crossing_words, finished_words
 from divtrace.render.text import counted, drift, listed, name, positions
 
-MOST_ORIGINS = 5
+MOST_ORIGINS = 3
 MOST_SUSPECTS = 6
 MOST_FAULTS = 6
 

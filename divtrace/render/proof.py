@@ -8,11 +8,11 @@ from rich.console import RenderableType
 
 from divtrace.diff.records import Token
 from divtrace.origin.records import OriginResult
-from divtrace.proof.records import Direction, Method, NeutralTrial, ProofResult, Trial
+from divtrace.proof.records import Direction, Method, NeutralTrial, Outcome, ProofResult, Trial
 from divtrace.render.parts import line
 from divtrace.render.text import counted, listed, quoted
 
-MOST_TRIALS = 12
+MOST_TRIALS = 6
 SWAP_WORDS = {
     True: "agrees with the paths",
     False: "does NOT agree with the paths",
@@ -67,7 +67,7 @@ def neutral_words(trial: NeutralTrial, proof: ProofResult, origins: OriginResult
 
 
 def _outcome(trial: Trial, origins: OriginResult) -> str:
-    if not origins.flipped:
+    if trial.outcome is Outcome.LOGITS:
         return "as the other run" if trial.flips else "not as the other run"
     if trial.flips:
         return f"picks {_token(trial.chosen_token, origins)}, as the other run did"

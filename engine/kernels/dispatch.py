@@ -66,6 +66,8 @@ class Dispatcher:
         if call is None:
             call = self._linears[key] = self._decide(site, flat)
         self.choices.append(call.choice)
+        if flat.shape[0] == 0:  # a step of unfinished prefills wants no logits
+            return mx.zeros((*x.shape[:-1], site.output_size), x.dtype)
         return call.kernel(site, flat).reshape(*x.shape[:-1], site.output_size)
 
     def _decide(self, site: LinearSite, flat: mx.array) -> LinearCall:

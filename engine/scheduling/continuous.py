@@ -124,6 +124,7 @@ class ContinuousScheduler:
         )
         self.store.release(victim.id)
         self.running.remove(victim)
+        victim.recompute_until = max(victim.recompute_until, victim.computed_tokens)
         victim.computed_tokens = 0
         victim.preemptions += 1
         victim.phase = Phase.WAITING

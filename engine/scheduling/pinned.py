@@ -99,6 +99,7 @@ class PinnedScheduler:
         plan.lifecycle.append(LifecycleEvent("preempted", state.id, state.computed_tokens, "pinned"))
         self.store.release(state.id)
         self.running.remove(state)
+        state.recompute_until = max(state.recompute_until, state.computed_tokens)
         state.computed_tokens = 0
         state.preemptions += 1
         state.phase = Phase.WAITING

@@ -96,6 +96,6 @@ def _kind(item: ScheduledRows) -> SegmentKind:
     state = item.state
     if item.proposal.tokens:
         return SegmentKind.VERIFY
-    if state.computed_tokens < state.written_tokens:
+    if state.computed_tokens < state.recompute_until:
         return SegmentKind.RECOMPUTE
     return SegmentKind.DECODE if state.is_decoding else SegmentKind.PREFILL

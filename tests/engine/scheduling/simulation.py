@@ -76,7 +76,6 @@ class Simulation:
         self.store.commit_step(batch)
         for item, segment in zip(plan.scheduled, batch.segments, strict=True):
             item.state.computed_tokens = segment.end_position
-            item.state.written_tokens = max(item.state.written_tokens, segment.end_position)
             if segment.wanted_logits:
                 self._decide(item, segment.wanted_logits)
         self.plans.append(plan)
