@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from divtrace.recorder import Recorder
 from divtrace.recording import run_recorded
@@ -23,9 +24,9 @@ from engine.errors import PlaybackError
 from engine.model.load import LoadedModel
 from engine.request import Arrival, Request, SamplingParams
 from engine.scheduling.pinned import PinnedRows, PinnedStep
-from engine.settings import EngineSettings
+from engine.settings import DrafterKind, EngineSettings
 from fixtures.tiny_models import tiny_model
-from tests.properties.test_forced_gemv import engine_settings, workloads
+from tests.properties.test_scheduler import configurations, request_lists
 
 
 @cache
@@ -119,13 +120,47 @@ def test_sampled_runs_play_back(trace_path: Path) -> None:
     assert play(trace_path).is_equal
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
-@given(requests=workloads(), configuration=engine_settings())
+@st.composite
+def workloads(draw: st.DrawFn) -> list[Request]:
+    """Requests that share prompts, arrive late or after one another, draw their tokens, and are sometimes cancelled."""
+    requests: list[Request] = []
+    for request in draw(request_lists()):
+        arrival = Arrival(draw(st.integers(0, 8)))
+        if requests and draw(st.booleans()):
+            arrival = Arrival(0, requests[0].id, 1)
+        cancelled = bool(requests) and draw(st.integers(0, 3)) == 0
+        requests.append(
+            replace(
+                request,
+                arrival=arrival,
+                sampling=draw(st.sampled_from([SamplingParams(), SamplingParams(temperature=1.0, seed=2), FOUR_WORDS])),
+                cancel_at_step=draw(st.integers(1, 20)) if cancelled else None,
+            )
+        )
+    return requests
+
+
+FOUR_WORDS = SamplingParams(logit_bias=tuple((token, 90.0) for token in range(4)))
+"""Outputs of the prompts' own four tokens, so that prompt lookup finds something."""
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    requests=workloads(),
+    configuration=configurations(),
+    drafter=st.sampled_from([DrafterKind.PROMPT_LOOKUP, DrafterKind.SELF]),
+)
 def test_any_run_plays_back_bit_for_bit(
-    tmp_path_factory: pytest.TempPathFactory, requests: list[Request], configuration: EngineSettings
+    tmp_path_factory: pytest.TempPathFactory,
+    requests: list[Request],
+    configuration: EngineSettings,
+    drafter: DrafterKind,
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "any.h5"
-    record(path, configuration.model_copy(update={"policy": "threshold:4"}), requests)
+    changes: dict[str, Any] = {"policy": "threshold:4"}
+    if configuration.speculation.drafter is not DrafterKind.NONE:
+        changes["speculation"] = configuration.speculation.model_copy(update={"drafter": drafter, "self_layers": 1})
+    record(path, configuration.model_copy(update=changes), requests)
     assert play(path).is_equal
 
 
