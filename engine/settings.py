@@ -88,6 +88,7 @@ class EngineSettings(Strict):
     gemm: GemmPrecision = GemmPrecision.F16_OPERANDS
     attention: AttentionPath | None = None
     site_policies: dict[str, str] = Field(default_factory=dict)
+    tuned: dict[str, tuple[tuple[PositiveInt | None, str], ...]] = Field(default_factory=dict)
     max_active: PositiveInt = 8
     token_budget: PositiveInt = 512
     budget_unit: BudgetUnit = BudgetUnit.ROWS
@@ -112,6 +113,8 @@ class EngineSettings(Strict):
                 parse_linear_rule(rule)
             except SettingsError as error:
                 raise ValueError(str(error)) from None
+        if self.policy == "auto" and not self.tuned:
+            raise ValueError("policy auto needs what tuning found; run divtrace tune and give its file")
         return self
 
     @property
@@ -137,6 +140,7 @@ class EngineSettings(Strict):
             linear=parse_linear_rule(self.policy),
             attention=self.resolved_attention,
             gemm_precision=self.gemm,
+            tuned=self.tuned,
             sites={site: parse_linear_rule(rule) for site, rule in self.site_policies.items()},
             overrides=overrides,
         )

@@ -18,6 +18,7 @@ from divtrace.render.blame_document import blame_document
 from divtrace.render.explain import render_explanation
 from divtrace.render.verdict import render_verdict
 from divtrace.replay.models import load_model_of
+from divtrace.trace.bundle import Bundle, is_bundle
 from divtrace.trace.reader import Trace, open_trace
 
 
@@ -44,7 +45,7 @@ class _Asked:
 
 @click.command("blame")
 @click.argument("a", type=click.Path(path_type=Path))
-@click.argument("b", type=click.Path(path_type=Path))
+@click.argument("b", type=click.Path(path_type=Path), required=False)
 @click.option("--request", default=None, help="The request to explain; by default the one that split first.")
 @click.option("--position", type=click.IntRange(0), default=None, help="The decision to explain; by default the split.")
 @click.option("--no-proof", is_flag=True, help="Do not re-run anything; the answer is then a suspicion.")
@@ -66,7 +67,7 @@ class _Asked:
 @click.option("--json", "as_json", is_flag=True, help="Answer in JSON (schema divtrace.blame/1).")
 def command(
     a: Path,
-    b: Path,
+    b: Path | None,
     request: str | None,
     position: int | None,
     no_proof: bool,
@@ -91,6 +92,7 @@ def command(
     divtrace blame runs/serial.h5 runs/batched.h5 --request follower --work proof
     divtrace blame runs/serial.h5 runs/batched.h5 --explain --reference --past-flip 32
     divtrace blame runs/serial.h5 runs/batched.h5 --no-proof --json
+    divtrace blame case.zip
     """
     asked = None if no_proof else _Asked(model, work, check_recording, reference, past_flip)
     if no_proof and (check_recording or reference or past_flip):
@@ -104,12 +106,22 @@ def command(
 
 
 def _blame(
-    a: Path, b: Path, request: str | None, position: int | None, again: Path | None, asked: _Asked | None
+    a: Path, b: Path | None, request: str | None, position: int | None, again: Path | None, asked: _Asked | None
 ) -> BlameResult:
     with ExitStack() as stack:
-        trace_a, trace_b = stack.enter_context(open_trace(a)), stack.enter_context(open_trace(b))
+        trace_a, trace_b = _open_pair(stack, a, b)
         trace_again = None if again is None else stack.enter_context(open_trace(again))
         if asked is None:
             return blame(trace_a, trace_b, request, position, again=trace_again)
         status = stack.enter_context(Status("comparing", console=Console(stderr=True)))
         return blame(trace_a, trace_b, request, position, asked.options(trace_a, status), trace_again)
+
+
+def _open_pair(stack: ExitStack, a: Path, b: Path | None) -> tuple[Trace, Trace]:
+    """Two traces, or the two of a bundle."""
+    if b is not None:
+        return stack.enter_context(open_trace(a)), stack.enter_context(open_trace(b))
+    if not a.is_file() or not is_bundle(a):
+        raise click.UsageError(f"{a} is no bundle; give two traces, or a file that divtrace bundle wrote.")
+    first, second = stack.enter_context(Bundle(a)).traces
+    return first, second

@@ -67,7 +67,8 @@ def _record_until_one_splits(folder: Path) -> Path | None:
     for number, workload in enumerate(_workloads()):
         if number:
             _say(
-                "These runs do not split on this machine (another processor rounds differently); trying the next workload."
+                "These runs do not split on this machine (another processor rounds differently); trying the next "
+                "workload."
             )
         target = folder / workload.stem
         _run("record", workload, "-o", target, "--force")

@@ -22,6 +22,13 @@ COMMANDS = {
     "blame": "Find the earlier batch that caused a divergence, and prove it.",
     "replay": "Play a trace back and check that it reproduces bit for bit.",
     "show": "Look into a trace: requests, steps, one step's batch.",
+    "report": "Write one HTML file that explains two runs, or one.",
+    "check": "Is a trace sound? What is wrong, and where.",
+    "export": "Write a timeline for Perfetto.",
+    "bundle": "Pack two traces so that somebody else can run blame.",
+    "probe": "At which row counts do this machine's kernels change?",
+    "tune": "Measure the fastest kernel path per site shape and row count.",
+    "doctor": "What this machine has, and what is missing.",
 }
 EXIT_TROUBLE = 2
 EXIT_INTERRUPTED = 130

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from divtrace.commands.options import parse_arm, step_progress
 from divtrace.recording import RecordOptions, choose_arms, load_workload_model, record_arm, refuse_to_overwrite
 from divtrace.trace.schema import Level
-from engine.workload import read_workload
+from engine.kernels import invariant
+from engine.kernels.invariant import cuda
+from engine.kernels.linear import on_cpu
+from engine.tune.policy_file import read_policy
+from engine.workload import WorkloadSpec, read_workload
 
 
 @click.command("record")
@@ -27,6 +32,8 @@ from engine.workload import read_workload
     metavar="N",
     help="Every N steps, hold the K/V rows that are read against what was written.",
 )
+@click.option("--deterministic", is_flag=True, help="Row-invariant kernels: invariant where it exists, else gemv.")
+@click.option("--policy-file", type=click.Path(path_type=Path), default=None, help="Paths that divtrace tune wrote.")
 @click.option("--force", is_flag=True, help="Overwrite traces that exist.")
 def command(
     workload: Path,
@@ -36,6 +43,8 @@ def command(
     level: str,
     top_k: int,
     audit_every: int,
+    deterministic: bool,
+    policy_file: Path | None,
     force: bool,
 ) -> None:
     """Run WORKLOAD once per arm; write FOLDER/<arm>.h5.
@@ -44,10 +53,12 @@ def command(
     divtrace record case.yaml -o runs
     divtrace record case.yaml -o runs --arm serial:max_active=1 --arm batched:max_active=2
     divtrace record case.yaml -o runs --arm a:policy=gemv --arm b:policy=gemv,token_budget=32
+    divtrace record case.yaml -o runs --deterministic
     """
     spec = read_workload(workload)
     if model is not None:
         spec = spec.model_copy(update={"model": model})
+    spec = _with_policy(spec, deterministic, policy_file)
     chosen = choose_arms(spec, [parse_arm(arm) for arm in arms], str(workload))
     folder.mkdir(parents=True, exist_ok=True)
     options = RecordOptions(Level(level), top_k, force, audit_every)
@@ -61,3 +72,19 @@ def command(
         click.echo(f"{result.path}: {len(result.completions)} requests, {tokens} tokens, {result.steps} steps")
         for completion in refused:
             click.echo(f"  refused: {completion.detail}", err=True)
+
+
+def _with_policy(spec: WorkloadSpec, deterministic: bool, policy_file: Path | None) -> WorkloadSpec:
+    """The workload with its policy replaced for every arm, where a flag asks for it."""
+    if deterministic and policy_file is not None:
+        raise click.UsageError("--deterministic and --policy-file choose different kernels; give one of them.")
+    if deterministic:
+        here = invariant.available() if on_cpu() else cuda.available()
+        changes: dict[str, Any] = {"policy": "invariant" if here else "gemv"}
+    elif policy_file is not None:
+        shapes = read_policy(policy_file).shapes.items()
+        changes = {"policy": "auto", "tuned": {name: [[r.max_rows, r.path] for r in own] for name, own in shapes}}
+    else:
+        return spec
+    arms = {name: {**arm, **changes} for name, arm in spec.arms.items()}
+    return spec.model_copy(update={"settings": {**spec.settings, **changes}, "arms": arms})

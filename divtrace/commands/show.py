@@ -33,9 +33,7 @@ FOLLOW_SECONDS = 1.0
 @click.option("--steps", "only_steps", is_flag=True, help="Steps only, all of them.")
 @click.option("--follow", is_flag=True, help="Keep reading a run that is still going on.")
 @click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")
-def command(
-    trace: Path, step: int | None, only_requests: bool, only_steps: bool, follow: bool, as_json: bool
-) -> None:
+def command(trace: Path, step: int | None, only_requests: bool, only_steps: bool, follow: bool, as_json: bool) -> None:
     """Show a run: its settings, requests, timeline and steps.
 
     \b

@@ -72,7 +72,7 @@ class Dispatcher:
 
     def _decide(self, site: LinearSite, flat: mx.array) -> LinearCall:
         rows = flat.shape[0]
-        path, decided_by = self.policy.linear_path(self.step, site.name, rows)
+        path, decided_by = self.policy.linear_path(self.step, site.name, rows, site.shape_name)
         choice = SiteChoice(
             site=site.name,
             operation="head" if site.name == self.head_site else "linear",

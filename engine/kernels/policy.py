@@ -34,7 +34,10 @@ class GemmPrecision(StrEnum):
     F16_OPERANDS = "f16-operands"
 
 
-RULE_HELP = "use native, gemv, gemm, threshold:N (N >= 0), tile:T (T >= 2) or invariant"
+RULE_HELP = "use native, gemv, gemm, threshold:N (N >= 0), tile:T (T >= 2), invariant or auto"
+
+TunedShapes = Mapping[str, tuple[tuple[int | None, str], ...]]
+"""By site shape: (most rows, path) in rising order, the last one without a limit; what tuning found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,7 @@ def parse_linear_rule(text: str) -> LinearRule:
         SettingsError: the rule is unknown or its number is out of range.
     """
     name, _, number = text.strip().partition(":")
-    if name in ("native", "gemv", "gemm", "invariant") and not number:
+    if name in ("native", "gemv", "gemm", "invariant", "auto") and not number:
         return LinearRule(name)
     if name in ("threshold", "tile"):
         least = 0 if name == "threshold" else 2
@@ -88,12 +91,16 @@ class SiteOverride:
 
 @dataclass(frozen=True, slots=True)
 class KernelPolicy:
-    """Paths of all sites. `sites` gives rules for single sites (by exact site name) over `linear`."""
+    """Paths of all sites. `sites` gives rules for single sites (by exact site name) over `linear`.
+
+    `tuned` is what the rule `auto` follows; a shape that was not tuned goes row by row.
+    """
 
     linear: LinearRule = LinearRule("native")
     attention: AttentionPath = AttentionPath.SEGMENT
     gemm_precision: GemmPrecision = GemmPrecision.F16_OPERANDS
     sites: Mapping[str, LinearRule] = field(default_factory=dict)
+    tuned: TunedShapes = field(default_factory=dict)
     overrides: tuple[SiteOverride, ...] = ()
 
     @property
@@ -105,13 +112,13 @@ class KernelPolicy:
         """True when some path is forced in `step`."""
         return any(override.step == step for override in self.overrides)
 
-    def linear_path(self, step: int, site: str, rows: int) -> tuple[str, str]:
-        """Return (path, decided_by) for a linear site with `rows` rows in `step`."""
+    def linear_path(self, step: int, site: str, rows: int, shape: str = "") -> tuple[str, str]:
+        """Return (path, decided_by) for a linear site of a shape, with `rows` rows in `step`."""
         for override in self.overrides:
             if override.matches(step, site):
                 return override.path, "override"
         rule = self.sites.get(site, self.linear)
-        return self._path_of(rule, rows), str(rule)
+        return self._path_of(rule, rows, shape), str(rule)
 
     def attention_path(self, step: int, site: str) -> tuple[str, str]:
         """Return (path, decided_by) for an attention site in `step`."""
@@ -124,7 +131,10 @@ class KernelPolicy:
         """The same policy with other overrides."""
         return replace(self, overrides=overrides)
 
-    def _path_of(self, rule: LinearRule, rows: int) -> str:
+    def _path_of(self, rule: LinearRule, rows: int, shape: str) -> str:
+        if rule.name == "auto":
+            fits = (path for most, path in self.tuned.get(shape, ()) if most is None or rows <= most)
+            return next(fits, LinearPath.GEMV.value)
         if rule.name == "gemm":
             return self.gemm_path.value
         if rule.name == "threshold":

@@ -41,6 +41,11 @@ class LinearSite:
         return f"q{self.bits}/{self.group_size}" if self.is_quantized else str(self.leaf.weight.dtype)
 
     @property
+    def shape_name(self) -> str:
+        """`KxN` and how the weights are stored: `576x1536 q4/32`. Sites of one name have equal speed."""
+        return f"{self.input_size}x{self.output_size} {self.weight_bits_label.removeprefix('mlx.core.')}"
+
+    @property
     def mode(self) -> str:
         """MLX's quantization mode (`affine`, `mxfp4`, ...), `dense` when not quantized."""
         return getattr(self.leaf, "mode", "affine") if self.is_quantized else "dense"

@@ -17,7 +17,7 @@ from engine.kernels.site import LinearSite
 from engine.model.load import LoadedModel
 from engine.model.packed import PackedModel
 from engine.tune.choose import choose_paths
-from engine.tune.records import ShapeTimings, TunedPolicy, TuneResult, shape_name
+from engine.tune.records import ShapeTimings, TunedPolicy, TuneResult
 
 ROW_COUNTS = (1, 2, 3, 4, 6, 8, 16, 32, 64, 128)
 MOST_HEAD_ROWS = 16
@@ -89,7 +89,7 @@ def sites_by_shape(sites: Sequence[LinearSite]) -> dict[str, list[LinearSite]]:
     """Sites of equal shape and storage, at most `SITES_OF_A_SHAPE` of each, in model order."""
     found: dict[str, list[LinearSite]] = {}
     for site in sites:
-        found.setdefault(shape_name(site), []).append(site)
+        found.setdefault(site.shape_name, []).append(site)
     return {shape: same[:SITES_OF_A_SHAPE] for shape, same in found.items()}
 
 
@@ -108,7 +108,7 @@ def time_shape(
         x = mx.array(random.standard_normal((rows, sites[0].input_size)).astype(np.float32)).astype(dtype)
         mx.eval(x)
         milliseconds[rows] = _best_milliseconds(sites, x, kernels, spent_s, clock)
-    return ShapeTimings(shape_name(sites[0]), len(sites), milliseconds)
+    return ShapeTimings(sites[0].shape_name, len(sites), milliseconds)
 
 
 def _best_milliseconds(

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.kernels.site import LinearSite
-
 
 @dataclass(frozen=True, slots=True)
 class PathRange:
@@ -48,8 +46,3 @@ class TuneResult:
     timings: tuple[ShapeTimings, ...]
     environment: Mapping[str, Any] = field(default_factory=dict)
     model: str = ""
-
-
-def shape_name(site: LinearSite) -> str:
-    """`KxN` and how the weights are stored: `576x1536 q4/32`. Sites of one name have equal speed."""
-    return f"{site.input_size}x{site.output_size} {site.weight_bits_label.removeprefix('mlx.core.')}"

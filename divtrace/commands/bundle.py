@@ -1,0 +1,27 @@
+"""`divtrace bundle`: what another person needs to run blame again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from divtrace.trace.bundle import write_bundle
+from divtrace.trace.reader import open_trace
+
+
+@click.command("bundle")
+@click.argument("a", type=click.Path(path_type=Path))
+@click.argument("b", type=click.Path(path_type=Path))
+@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The zip file to write.")
+@click.option("--request", "requests", multiple=True, help="Cut the traces to the steps of this request.")
+def command(a: Path, b: Path, output: Path, requests: tuple[str, ...]) -> None:
+    """Pack two traces (workload, settings and versions inside; never weights) for somebody else.
+
+    \b
+    divtrace bundle runs/serial.h5 runs/batched.h5 -o case.zip
+    divtrace blame case.zip
+    """
+    with open_trace(a) as trace_a, open_trace(b) as trace_b:
+        written = write_bundle(trace_a, trace_b, output, requests)
+    click.echo(f"{written}: {written.stat().st_size / 1000:.0f} kB; read it with: divtrace blame {written}")

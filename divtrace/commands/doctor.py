@@ -1,0 +1,50 @@
+"""`divtrace doctor`: what this machine has, what it lacks, and the command that brings it."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import click
+
+from divtrace.commands.options import print_json
+from divtrace.model_store import models_directory
+from engine.environment import describe_environment
+from engine.kernels import invariant
+
+OPTIONAL = {
+    "numba": ("the invariant policy on CPU", "pip install 'divtrace[invariant]'"),
+    "pandas": ("Trace.to_pandas", "pip install 'divtrace[frames]'"),
+    "pyarrow": ("Trace.to_arrow", "pip install 'divtrace[frames]'"),
+    "fsspec": ("reading traces from URLs", "pip install 'divtrace[remote]'"),
+}
+
+
+@click.command("doctor")
+@click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")
+def command(as_json: bool) -> None:
+    """Show backend, versions, BLAS, what is invariant here, the model cache, and what is missing.
+
+    \b
+    divtrace doctor
+    """
+    environment = describe_environment()
+    missing = {name: OPTIONAL[name] for name in OPTIONAL if importlib.util.find_spec(name) is None}
+    cached = sorted(path.name for path in models_directory().glob("*.gguf"))
+    if as_json:
+        document = {"environment": environment, "missing": sorted(missing), "models": cached}
+        print_json({"schema": "divtrace.doctor/1", "invariant_on_cpu": invariant.available(), **document})
+        return
+    versions = ", ".join(f"{name} {version}" for name, version in environment["versions"].items() if version)
+    click.echo(f"device      {environment['device']}, {environment['processor']}")
+    click.echo(f"system      {environment['system']}, Python {environment['python']}")
+    click.echo(f"versions    {versions}")
+    for blas in environment["blas"]:
+        words = (blas.get("internal_api"), blas.get("version"), blas.get("architecture"))
+        click.echo(f"threads     {' '.join(str(w) for w in words if w)}: {blas.get('num_threads')}")
+    for name, value in environment["variables"].items():
+        click.echo(f"variable    {name}={value}")
+    kinds = "gemv, tile:T where the probe shows it" + (", invariant" if invariant.available() else "")
+    click.echo(f"invariant   {kinds}")
+    click.echo(f"models      {', '.join(cached) or 'none cached'} in {models_directory()}")
+    for name, (use, remedy) in missing.items():
+        click.echo(f"missing     {name}, for {use}: {remedy}")
