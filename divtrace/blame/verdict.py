@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from divtrace.blame.records import Confidence, Nature, Verdict
 from divtrace.origin.records import Circumstance, Origin, OriginKind, OriginResult, SiteClass
-from divtrace.proof.records import Causality, Direction, Method, ProofResult, ReplayControl, Subject
+from divtrace.proof.records import Causality, Direction, Method, Outcome, ProofResult, ReplayControl, Subject
 
 BUG_KINDS = {OriginKind.WRONG_INPUT, OriginKind.NEVER_WRITTEN, OriginKind.CHANGED_AFTER_WRITING}
 MOST_NAMED = 3
@@ -115,7 +115,7 @@ def _paths(origins: OriginResult, proof: ProofResult | None) -> Judgement:
         not_finite = any(origin.not_finite for origin in origins.origins)
         nature = Nature.BUG if not_finite else Nature.ROUNDING
         suffix = "; the path makes NaN or Inf, which is no rounding" if not_finite else ""
-        return Judgement(verdict, nature, _confidence(proof), _proof_reason(proof, origins) + suffix)
+        return Judgement(verdict, nature, _confidence(proof), _proof_reason(proof) + suffix)
     if any(_is_moved_key(origin) for origin in origins.origins):
         return Judgement(
             Verdict.STATE_CORRUPTION,
@@ -198,8 +198,9 @@ def _confidence(proof: ProofResult) -> Confidence:
     return Confidence.PROVEN if ways == {Direction.RESTORE, Direction.INDUCE} else Confidence.SHOWN
 
 
-def _proof_reason(proof: ProofResult, origins: OriginResult) -> str:
-    outcome = "the other token" if origins.flipped else "the other run's logits, bit for bit"
+def _proof_reason(proof: ProofResult) -> str:
+    by_token = any(trial.outcome is Outcome.TOKEN for trial in proof.trials)
+    outcome = "the other token" if by_token else "the other run's logits, bit for bit"
     if proof.subject is Subject.ROW_COUNTS:
         reason = (
             "the paths have one name and ran over other numbers of rows; with row-independent kernels there, in both "
@@ -210,7 +211,7 @@ def _proof_reason(proof: ProofResult, origins: OriginResult) -> str:
             Causality.ONE: _one_cause(proof, outcome),
             Causality.EITHER: "several choices are each enough by themselves; only changing all of them restores "
             "run A's outcome",
-            Causality.JOINT: f"{outcome} come{'s' if origins.flipped else ''} only when these choices act together",
+            Causality.JOINT: f"{outcome} come{'s' if by_token else ''} only when these choices act together",
         }.get(
             proof.causality,
             f"taking this choice away restores run A's outcome; alone it does not bring {outcome}",

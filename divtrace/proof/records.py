@@ -70,7 +70,6 @@ class Trial:
     counts the steps that were computed.
     """
 
-    outcome: Outcome
     direction: Direction
     method: Method
     candidates: tuple[int, ...]
@@ -82,6 +81,7 @@ class Trial:
     margin_without: float | None
     steps: int
     elapsed_s: float
+    outcome: Outcome = Outcome.TOKEN
 
     @property
     def flips(self) -> bool:

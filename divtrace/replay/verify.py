@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from divtrace.replay.choices import repeatable_choices
 from divtrace.trace.reader import Trace
 from divtrace.trace.schema import Level
 
@@ -31,7 +32,10 @@ class Reproduction:
 
 
 def compare_replay(original: Trace, replayed: Trace) -> Reproduction:
-    """Compare decisions, logits hashes and K/V digests of all steps that the replay ran."""
+    """Compare decisions, logits hashes and K/V digests of all steps that the replay ran.
+
+    Choices that were made by rejection sampling are left out: a playback cannot make them.
+    """
     steps = replayed.step_count
     compared = ["chosen tokens"]
     differing: list[tuple[int, str]] = []
@@ -64,5 +68,6 @@ def _first_differing_step(original: Trace, replayed: Trace, table: str, column: 
     ours, theirs = original.column(table, column)[kept], replayed.column(table, column)
     if len(ours) != len(theirs):
         return 0
-    differs = np.flatnonzero(ours != theirs)
+    asked = repeatable_choices(original)[kept] if column == "chosen" else np.ones(len(ours), np.bool_)
+    differs = np.flatnonzero((ours != theirs) & asked)
     return None if differs.size == 0 else int(step_of[kept][differs[0]])
