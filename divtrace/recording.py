@@ -105,7 +105,9 @@ def refuse_to_overwrite(arms: Sequence[Arm], folder: Path, options: RecordOption
     for arm in arms:
         path = folder / f"{arm.name}.h5"
         if path.exists() and not options.overwrite:
-            raise DivtraceError(f"{path}: the file exists; choose another folder with -o, or overwrite it with --force.")
+            raise DivtraceError(
+                f"{path}: the file exists; choose another folder with -o, or overwrite it with --force."
+            )
 
 
 def record_arm(

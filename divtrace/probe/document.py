@@ -47,8 +47,7 @@ def _heat_map(result: ProbeResult) -> str:
         if count == 1 or place % 4 == 3 or count > 40
     )
     lines = "".join(
-        _heat_line(found, counts, HEADER_HEIGHT + CELL_HEIGHT * line)
-        for line, found in enumerate(result.findings)
+        _heat_line(found, counts, HEADER_HEIGHT + CELL_HEIGHT * line) for line, found in enumerate(result.findings)
     )
     return (
         f'<svg role="img" aria-label="results by row count" viewBox="0 0 {width + 20} {height}" width="{width + 20}">'
@@ -150,6 +149,4 @@ def _left_out(result: ProbeResult) -> str:
     lines += [f"{name}: not run" for name in result.not_run]
     if not lines:
         return ""
-    return (
-        f"<h2>Left out for lack of time</h2><ul>{''.join(f'<li>{escape(line)}</li>' for line in lines)}</ul>"
-    )
+    return f"<h2>Left out for lack of time</h2><ul>{''.join(f'<li>{escape(line)}</li>' for line in lines)}</ul>"

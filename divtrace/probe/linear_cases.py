@@ -65,9 +65,7 @@ def linear_cases(site: LinearSite) -> Iterator[Case]:
 
 def matmul_cases(input_size: int, output_size: int, seed: int) -> Iterator[Case]:
     """MLX's dense matmul in each float type."""
-    weight = mx.array(
-        np.random.default_rng(seed).standard_normal((output_size, input_size)).astype(np.float32)
-    )
+    weight = mx.array(np.random.default_rng(seed).standard_normal((output_size, input_size)).astype(np.float32))
     for dtype in (mx.float32, mx.float16, mx.bfloat16):
         typed = weight.astype(dtype)
         mx.eval(typed)

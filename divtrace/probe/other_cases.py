@@ -31,9 +31,7 @@ def elementwise_cases(width: int, head_size: int, seed: int) -> Iterator[Case]:
         def run(rows: Rows, function: object = function) -> Output:
             return as_numpy(function(mx.array(rows)))  # type: ignore[operator]
 
-        yield Case(
-            operation=name, implementation="mlx", shape=str(width), dtype="float32", input_size=width, run=run
-        )
+        yield Case(operation=name, implementation="mlx", shape=str(width), dtype="float32", input_size=width, run=run)
 
     def rope(rows: Rows) -> Output:
         x = mx.array(rows).reshape(len(rows), 1, 1, head_size)
@@ -114,9 +112,7 @@ def _invariant_attention(keys: Rows, values: Rows, heads: int, shape: str) -> Ca
         visible = invariant.visible_keys(
             [np.arange(key_length)], np.zeros(count), np.full(count, key_length), pool_slots=key_length
         )
-        out = invariant.paged_attention(
-            queries, keys, values, visible, scale=head_size**-0.5, threads=threads
-        )
+        out = invariant.paged_attention(queries, keys, values, visible, scale=head_size**-0.5, threads=threads)
         return out.reshape(count, heads * head_size)
 
     return Case(
@@ -133,9 +129,7 @@ def _invariant_attention(keys: Rows, values: Rows, heads: int, shape: str) -> Ca
 
 def expert_cases(input_size: int, output_size: int, seed: int) -> Iterator[Case]:
     """MLX's gather_qmm over four experts of 4-bit weights; a row's expert is read off the row."""
-    weight = (
-        np.random.default_rng(seed).standard_normal((EXPERTS, output_size, input_size)).astype(np.float32)
-    )
+    weight = np.random.default_rng(seed).standard_normal((EXPERTS, output_size, input_size)).astype(np.float32)
     packed, scales, biases = mx.quantize(mx.array(weight), 64 if input_size % 64 == 0 else 32, 4)
     mx.eval(packed, scales, biases)
     group_size = input_size // scales.shape[-1]

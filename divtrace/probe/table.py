@@ -45,9 +45,7 @@ def _heading(result: ProbeResult) -> Text:
 
 
 def _findings_table(result: ProbeResult) -> Table:
-    table = Table(
-        box=box.SIMPLE_HEAD, title="Row counts at which a row's bits are not those of the row alone"
-    )
+    table = Table(box=box.SIMPLE_HEAD, title="Row counts at which a row's bits are not those of the row alone")
     for name in (
         "operation",
         "by",

@@ -13,10 +13,6 @@ def propose_tile(findings: Findings) -> TileProposal:
     It holds for the case's own number of threads: calls of T rows may differ from one number of threads to another.
     """
     refused = {*findings.index_dependent, *findings.neighbour_dependent, *findings.unrepeatable}
-    candidates = tuple(
-        count for count in findings.row_counts if count >= SMALLEST_TILE and count not in refused
-    )
+    candidates = tuple(count for count in findings.row_counts if count >= SMALLEST_TILE and count not in refused)
     best = min(candidates, key=lambda count: findings.time_s[count] / count, default=None)
-    return TileProposal(
-        findings.operation, findings.implementation, findings.shape, findings.threads, candidates, best
-    )
+    return TileProposal(findings.operation, findings.implementation, findings.shape, findings.threads, candidates, best)

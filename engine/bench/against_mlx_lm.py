@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from engine.bench.context import BenchContext
-from engine.bench.meter import measure
+from engine.bench.meter import measure, warm_up
 from engine.bench.mlx_lm_baseline import BaselineRun, batch_generator, one_at_a_time, useful_rows
 from engine.bench.report import Cell, Table
 from engine.bench.statistics import interleave, spread
@@ -18,6 +18,7 @@ ACTIVE = 8
 CHUNK_TOKENS = 64
 PROMPTS = (6, 20, 9, 32, 14, 24, 8, 28)
 DEFAULT_POLICY = EngineSettings().policy
+POLICIES = (DEFAULT_POLICY, "native", "invariant")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,7 @@ def run(bench: BenchContext) -> tuple[Table, ...]:
     """Throughput, TTFT and rows of all arms."""
     output = bench.sized(full=12, quick=3)
     requests = text_requests(bench.model, PROMPTS, [output] * len(PROMPTS))
+    warm_up(bench.model, [_settings(policy) for policy in POLICIES])
     results = interleave(arms_of(bench, requests), bench.rounds)
     useful = useful_rows(requests)
     reference = results["BatchGenerator"]
@@ -56,8 +58,7 @@ def arms_of(bench: BenchContext, requests: Sequence[Request]) -> dict[str, Calla
     model = bench.model.model
 
     def ours(policy: str) -> Callable[[], Outcome]:
-        settings = EngineSettings(policy=policy, max_active=ACTIVE, token_budget=CHUNK_TOKENS)
-        return lambda: _ours(bench, settings, requests)
+        return lambda: _ours(bench, _settings(policy), requests)
 
     return {
         "BatchGenerator": lambda: _theirs(batch_generator(model, requests, ACTIVE, CHUNK_TOKENS, bench.clock)),
@@ -66,6 +67,10 @@ def arms_of(bench: BenchContext, requests: Sequence[Request]) -> dict[str, Calla
         "this engine, native": ours("native"),
         "this engine, invariant": ours("invariant"),
     }
+
+
+def _settings(policy: str) -> EngineSettings:
+    return EngineSettings(policy=policy, max_active=ACTIVE, token_budget=CHUNK_TOKENS)
 
 
 def _ours(bench: BenchContext, settings: EngineSettings, requests: Sequence[Request]) -> Outcome:

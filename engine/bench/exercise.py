@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from engine.bench.context import BenchContext
-from engine.bench.meter import Measurement, measure
+from engine.bench.meter import Measurement, measure, warm_up
 from engine.bench.report import Cell, Table
 from engine.bench.statistics import interleave, percentile, spread
 from engine.bench.waiting import mean_use_of_blocks, verdict, waiting_shares
@@ -83,6 +83,7 @@ def arms_of(size: Size, policy: str) -> Mapping[str, EngineSettings]:
 def _table(bench: BenchContext, loaded: LoadedModel, size: Size, policy: str, rounds: int, title: str) -> Table:
     requests = requests_of(loaded, size)
     arms = arms_of(size, policy)
+    warm_up(loaded, [arms["blocks in plenty"]])
 
     def arm(settings: EngineSettings) -> Callable[[], Measurement]:
         fitting = shortened(requests, settings.max_model_length)

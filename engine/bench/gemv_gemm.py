@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from engine.bench.context import BenchContext
-from engine.bench.meter import Measurement, measure
+from engine.bench.meter import Measurement, measure, warm_up
 from engine.bench.report import Cell, Table
 from engine.bench.statistics import Spread, interleave, spread
 from engine.bench.workloads import text_requests
@@ -24,6 +24,7 @@ ARMS: Mapping[str, EngineSettings] = {
 def run(bench: BenchContext) -> tuple[Table, ...]:
     """Decode tokens per second of every arm at 1 to 8 requests, prefill left out."""
     counts = (1, 2, 4, 8) if bench.quick else tuple(range(1, 9))
+    warm_up(bench.model, ARMS.values())
     rows: list[tuple[Cell, ...]] = []
     for count in counts:
         speeds = decode_speeds(bench, count)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from engine.bench.context import BenchContext
-from engine.bench.meter import Measurement, measure
+from engine.bench.meter import Measurement, measure, warm_up
 from engine.bench.report import Cell, Table
 from engine.bench.statistics import interleave, spread
 from engine.bench.workloads import repeating_prompt
@@ -24,6 +24,7 @@ def run(bench: BenchContext) -> tuple[Table, ...]:
     """Both workloads under both policies."""
     scale = bench.sized(full=8, quick=16)
     output = bench.sized(full=32, quick=12)
+    warm_up(bench.model, [EngineSettings(policy=policy) for policy in POLICIES])
     return (
         _table(bench, "Two-request handoff", handoff(bench.model, HANDOFF_PROMPTS, output), (1, 2), 1),
         _table(

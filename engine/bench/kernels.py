@@ -90,9 +90,7 @@ def time_shape(
     if threads > 1 and rows * input_size * output_size < LARGE_PRODUCTS:
         mx_x = mx.array(x)
         kernels["mlx"] = lambda: mx.eval(
-            mx.quantized_matmul(
-                mx_x, packed, scales, biases, transpose=True, group_size=group_size, bits=bits
-            )
+            mx.quantized_matmul(mx_x, packed, scales, biases, transpose=True, group_size=group_size, bits=bits)
         )
     return Timing(f"{input_size}x{output_size} q{bits}/{group_size}", rows, interleaved(kernels, clock, 400))
 
@@ -138,23 +136,17 @@ def sites_of(model: nn.Module) -> list[LinearSite]:
 def print_timing(timing: Timing) -> None:
     """One line: times, then the ratio of each of our kernels to the faster of numpy's."""
     times = "  ".join(f"{name} {ms:.4f}" for name, ms in timing.best_ms.items())
-    ratios = "  ".join(
-        f"{name} {timing.ratio(name):.2f}x" for name in timing.best_ms if name.startswith("invariant")
-    )
+    ratios = "  ".join(f"{name} {timing.ratio(name):.2f}x" for name in timing.best_ms if name.startswith("invariant"))
     click.echo(f"{timing.what:24} rows {timing.rows:4}  ms: {times}  against numpy: {ratios}")
 
 
 @click.command()
 @click.option("--shapes", default=DEFAULT_SHAPES, show_default=True, help="KxN, separated by commas.")
-@click.option(
-    "--rows", default="1,2,4,8,32,128,512", show_default=True, help="Row counts, separated by commas."
-)
+@click.option("--rows", default="1,2,4,8,32,128,512", show_default=True, help="Row counts, separated by commas.")
 @click.option("--bits", default=4, show_default=True)
 @click.option("--group-size", default=32, show_default=True)
 @click.option("--threads", type=int, help="Threads of BLAS and of the invariant kernels; all by default.")
-@click.option(
-    "--model", help="Also time all linears of this model (GGUF file, directory or hub id) in order."
-)
+@click.option("--model", help="Also time all linears of this model (GGUF file, directory or hub id) in order.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def main(
     shapes: str, rows: str, bits: int, group_size: int, threads: int | None, model: str | None, as_json: bool

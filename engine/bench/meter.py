@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from engine.batch import SegmentKind
@@ -169,3 +169,9 @@ def measure(
             engine.submit(request)
         completions = engine.run()
         return Measurement(clock() - started, meter, completions)
+
+
+def warm_up(loaded: LoadedModel, arms: Iterable[EngineSettings]) -> None:
+    """Let every arm make its weights and compile its kernels on a few tokens, before anything is measured."""
+    for settings in arms:
+        measure(loaded, settings, [Request("warm-up", (1, 2, 3, 4, 5, 6, 7, 8), 3, ignore_eos=True)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from engine.bench.context import BenchContext
-from engine.bench.meter import Measurement, measure
+from engine.bench.meter import Measurement, measure, warm_up
 from engine.bench.report import Cell, Table
 from engine.bench.slots import LENGTHS, expected_static_use, measured_use, scaled
 from engine.bench.statistics import interleave, percentile, spread
@@ -59,6 +59,7 @@ def _table(
     bench: BenchContext, loaded: LoadedModel, lengths: Sequence[int], policy: str, rounds: int, title: str
 ) -> Table:
     requests = requests_of(loaded, lengths)
+    warm_up(loaded, [settings_of(AdmissionPolicy.RESERVE, policy)])
 
     def arm(settings: EngineSettings) -> Callable[[], Measurement]:
         return lambda: measure(loaded, settings, requests, bench.clock)

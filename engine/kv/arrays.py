@@ -121,9 +121,7 @@ class NumpyRows:
         """See RowArray."""
         array = _to_numpy(rows)
         if array.shape[1:] != self._array.shape[1:] or array.dtype != self._array.dtype:
-            _require_same(
-                (*self._array.shape[1:], str(self._array.dtype)), (*array.shape[1:], str(array.dtype))
-            )
+            _require_same((*self._array.shape[1:], str(self._array.dtype)), (*array.shape[1:], str(array.dtype)))
         self._array[slots] = array
 
     def read(self, slots: Slots) -> mx.array:
@@ -178,9 +176,7 @@ class MlxRows:
         """See RowArray."""
         array = _to_mlx(rows)
         if array.shape[1:] != self._array.shape[1:] or array.dtype != self._array.dtype:
-            _require_same(
-                (*self._array.shape[1:], str(self._array.dtype)), (*array.shape[1:], str(array.dtype))
-            )
+            _require_same((*self._array.shape[1:], str(self._array.dtype)), (*array.shape[1:], str(array.dtype)))
         self._array[slots] = array
 
     def read(self, slots: Slots) -> mx.array:

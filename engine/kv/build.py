@@ -13,6 +13,4 @@ def build_store(settings: EngineSettings) -> KVStore:
         return ContiguousStore()
     from engine.kv.paged import PagedStore
 
-    return PagedStore(
-        settings.resolved_kv_blocks, block_size=settings.block_size, prefix_cache=settings.prefix_cache
-    )
+    return PagedStore(settings.resolved_kv_blocks, block_size=settings.block_size, prefix_cache=settings.prefix_cache)

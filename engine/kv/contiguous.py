@@ -179,17 +179,11 @@ class ContiguousStore:
         """Raise AssertionError when a request's rows, room and writers disagree."""
         for request in self._requests.values():
             assert request.length <= request.room, f"request {request.id!r} has more rows than room"
-            assert len(request.writers) == request.length, (
-                f"request {request.id!r} has rows that nobody wrote"
-            )
+            assert len(request.writers) == request.length, f"request {request.id!r} has rows that nobody wrote"
             for layer, rows in request.layers.items():
-                assert rows.written <= rows.capacity, (
-                    f"request {request.id!r}, layer {layer} overran its arrays"
-                )
+                assert rows.written <= rows.capacity, f"request {request.id!r}, layer {layer} overran its arrays"
         if self._token_capacity is not None:
-            assert self._room_of_all() <= self._token_capacity, (
-                "requests hold more rows than the token capacity"
-            )
+            assert self._room_of_all() <= self._token_capacity, "requests hold more rows than the token capacity"
 
     def _open(self, request_id: str) -> _Request:
         request = self._requests.get(request_id)

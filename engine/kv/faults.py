@@ -18,9 +18,7 @@ def not_admitted(request_id: str) -> EngineError:
 
 def already_admitted(request_id: str) -> EngineError:
     """A request was admitted twice."""
-    return EngineError(
-        f"request {request_id!r} already has K/V memory; release it before admitting it again."
-    )
+    return EngineError(f"request {request_id!r} already has K/V memory; release it before admitting it again.")
 
 
 def not_next_position(request_id: str, length: int, step: int, first_position: int) -> EngineError:

@@ -42,9 +42,7 @@ def _check_owners(sequences: tuple[PagedSequence, ...], allocator: BlockAllocato
     assert len(unowned) == len(set(unowned)), "a block is listed twice as free or cached"
     for block in unowned:
         assert not owned[block], f"block {block} is free or cached but somebody owns it"
-    assert len(unowned) + len(owned) == allocator.blocks_total, (
-        "blocks leaked: neither owned, cached nor free"
-    )
+    assert len(unowned) + len(owned) == allocator.blocks_total, "blocks leaked: neither owned, cached nor free"
 
 
 def _check_states(allocator: BlockAllocator, prefix: PrefixCache) -> None:
@@ -52,12 +50,8 @@ def _check_states(allocator: BlockAllocator, prefix: PrefixCache) -> None:
     evicted_before: set[int] = set()
     for block in range(allocator.blocks_total):
         state = allocator.state(block)
-        assert (state is BlockState.FREE) == (block in free), (
-            f"block {block} is {state} against the free list"
-        )
-        assert (state is BlockState.CACHED) == (block in cached), (
-            f"block {block} is {state} against the cache"
-        )
+        assert (state is BlockState.FREE) == (block in free), f"block {block} is {state} against the free list"
+        assert (state is BlockState.CACHED) == (block in cached), f"block {block} is {state} against the cache"
         complete = state in (BlockState.FULL, BlockState.CACHED)
         assert complete or block not in prefix, f"block {block} is published but {state}"
         assert state is not BlockState.CACHED or block in prefix, f"block {block} is cached under no key"
@@ -67,9 +61,7 @@ def _check_states(allocator: BlockAllocator, prefix: PrefixCache) -> None:
         evicted_before.add(block)
 
 
-def _check_sequence(
-    sequence: PagedSequence, allocator: BlockAllocator, prefix: PrefixCache, ledger: RowLedger
-) -> None:
+def _check_sequence(sequence: PagedSequence, allocator: BlockAllocator, prefix: PrefixCache, ledger: RowLedger) -> None:
     name, table = sequence.request_id, sequence.table
     assert len(table) == len(set(table)), f"request {name!r} lists a block twice"
     assert sequence.length <= sequence.room, f"request {name!r} has more rows than slots"

@@ -30,9 +30,7 @@ class RequestNumbers:
         return self._names
 
 
-def reused_rows(
-    request_id: str, writers: npt.NDArray[np.int64], names: Sequence[str]
-) -> tuple[ReusedRow, ...]:
+def reused_rows(request_id: str, writers: npt.NDArray[np.int64], names: Sequence[str]) -> tuple[ReusedRow, ...]:
     """Records of rows 0 .. n - 1 that `request_id` did not compute, from their writers (n, 3)."""
     return tuple(
         ReusedRow(request_id, position, names[number], step, row)

@@ -97,9 +97,7 @@ class PagedStore:
         for segment in batch.segments:
             sequence = self._tables.sequence(segment.request_id)
             if segment.first_position != sequence.length:
-                raise not_next_position(
-                    sequence.request_id, sequence.length, batch.step, segment.first_position
-                )
+                raise not_next_position(sequence.request_id, sequence.length, batch.step, segment.first_position)
             writable = self._tables.is_writable(sequence)
             if segment.end_position > sequence.room or not writable:
                 room = sequence.room if writable else sequence.length

@@ -108,9 +108,7 @@ class PrefixCache:
         assert linked == listed, "parents and children disagree"
         for block, key in self._keys.items():
             assert len(key.tokens) == self._block_size, f"published block {block} is not full"
-            assert key.parent is None or key.parent in self._keys, (
-                f"block {block} hangs below an unpublished block"
-            )
+            assert key.parent is None or key.parent in self._keys, f"block {block} hangs below an unpublished block"
         assert all(count > 0 for count in self._pending.values()), "a pending block has no request"
 
     @property

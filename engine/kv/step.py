@@ -46,9 +46,7 @@ class StepSlots:
     written_layers: set[int] = field(default_factory=set)
 
 
-def map_step(
-    batch: Batch, segment_rows: list[BlockRows], ledger: RowLedger, backend: ArrayBackend
-) -> StepSlots:
+def map_step(batch: Batch, segment_rows: list[BlockRows], ledger: RowLedger, backend: ArrayBackend) -> StepSlots:
     """Build a step's mapping from where each segment's positions 0 .. end_position - 1 lie."""
     segments, write_slots = [], []
     for segment, rows in zip(batch.segments, segment_rows, strict=True):

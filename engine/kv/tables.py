@@ -123,9 +123,7 @@ class BlockTables:
 
     def check_integrity(self) -> None:
         """Raise AssertionError at the first thing that does not add up."""
-        check_paged(
-            tuple(self._sequences.values()), self.allocator, self.prefix, self.ledger, self.block_size
-        )
+        check_paged(tuple(self._sequences.values()), self.allocator, self.prefix, self.ledger, self.block_size)
 
     def _open(self, request_id: str, number: int, known_tokens: tuple[int, ...]) -> PagedSequence:
         if request_id in self._sequences:

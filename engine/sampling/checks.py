@@ -39,9 +39,7 @@ def check_sampling(params: SamplingParams, vocabulary_size: int) -> None:
     )
     for token, bias in params.logit_bias:
         _require(0 <= token < vocabulary_size, "logit_bias token", token, f"from 0 to {vocabulary_size - 1}")
-        _require(
-            not math.isnan(bias) and bias < math.inf, f"logit_bias of token {token}", bias, "finite or -inf"
-        )
+        _require(not math.isnan(bias) and bias < math.inf, f"logit_bias of token {token}", bias, "finite or -inf")
 
 
 def _at_least_zero(value: float) -> bool:

@@ -17,9 +17,7 @@ Logits = npt.NDArray[np.float32]
 TokenIds = npt.NDArray[np.int64]
 
 
-def process_logits(
-    logits: Logits, params: SamplingParams, history: Sequence[int], prompt_length: int
-) -> Logits:
+def process_logits(logits: Logits, params: SamplingParams, history: Sequence[int], prompt_length: int) -> Logits:
     """Apply bias and penalties to one row.
 
     The repetition penalty divides positive and multiplies negative logits of every token of prompt and output
@@ -65,9 +63,7 @@ def process_rows(
         return rows
     grown = [*history, *proposed]
     known = len(history)
-    return np.stack(
-        [process_logits(row, params, grown[: known + i], prompt_length) for i, row in enumerate(rows)]
-    )
+    return np.stack([process_logits(row, params, grown[: known + i], prompt_length) for i, row in enumerate(rows)])
 
 
 def _add_bias(processed: Logits, params: SamplingParams) -> None:
@@ -96,7 +92,5 @@ def _token_ids(tokens: Sequence[int], vocabulary_size: int) -> TokenIds:
     ids = np.fromiter(tokens, np.int64, len(tokens))
     if ids.size and (ids.min() < 0 or ids.max() >= vocabulary_size):
         wrong = int(ids[(ids < 0) | (ids >= vocabulary_size)][0])
-        raise EngineError(
-            f"token {wrong} of the history lies outside the vocabulary of {vocabulary_size} tokens."
-        )
+        raise EngineError(f"token {wrong} of the history lies outside the vocabulary of {vocabulary_size} tokens.")
     return ids

@@ -34,7 +34,5 @@ def uniform(seed: int, request_key: str, position: int, stream: Stream = Stream.
         stream: what the number decides.
     """
     key = (seed % WORD, xxhash.xxh3_64_intdigest(request_key.encode()))
-    generator = np.random.Philox(
-        key=np.array(key, np.uint64), counter=np.array((position, stream, 0, 0), np.uint64)
-    )
+    generator = np.random.Philox(key=np.array(key, np.uint64), counter=np.array((position, stream, 0, 0), np.uint64))
     return (int(generator.random_raw()) >> 11) * UNIT_OF_53_BITS

@@ -77,9 +77,7 @@ def probabilities(processed: Logits, params: SamplingParams, where: str = "logit
         return _point_mass(peak, processed.size)
     highest = float(processed[peak])
     if highest == math.inf:
-        raise EngineError(
-            f"{where}: the logit of token {peak} is infinite; the model's output cannot be used."
-        )
+        raise EngineError(f"{where}: the logit of token {peak} is infinite; the model's output cannot be used.")
     with np.errstate(over="ignore"):  # a tiny temperature may send a difference to -inf, whose weight is 0
         weights = np.exp((processed.astype(np.float64) - highest) / params.temperature)
     kept = _kept_tokens(weights, params)

@@ -33,9 +33,7 @@ def second_model_drafter(
     """
     check_shared_vocabulary(target, draft)
     packed = PackedModel(draft.model, policy, role="draft")
-    return ModelDrafter(
-        packed, target.vocabulary_size, store=store, acceptance=acceptance, capture_kv=capture_kv
-    )
+    return ModelDrafter(packed, target.vocabulary_size, store=store, acceptance=acceptance, capture_kv=capture_kv)
 
 
 def self_drafter(

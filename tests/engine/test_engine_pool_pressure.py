@@ -52,7 +52,7 @@ class Watch:
     def needs(self) -> ObserverNeeds:
         return ObserverNeeds()
 
-    def run_started(self, info: RunInfo) -> None:  # noqa: ARG002
+    def run_started(self, info: RunInfo) -> None:
         tracemalloc.start()
 
     def request_submitted(self, request: Request, step: int) -> None:
@@ -63,13 +63,13 @@ class Watch:
         self.most_blocks = max(self.most_blocks, event.queue.blocks_used)
         self.most_waiting = max(self.most_waiting, event.queue.waiting)
 
-    def request_finished(self, completion: Completion, step: int) -> None:  # noqa: ARG002
+    def request_finished(self, completion: Completion, step: int) -> None:
         self.finished += 1
         if self.finished in (REQUESTS // 4, REQUESTS * 3 // 4):
             gc.collect()
             self.held_bytes.append(tracemalloc.get_traced_memory()[0])
 
-    def run_finished(self, interrupted: bool) -> None:  # noqa: ARG002
+    def run_finished(self, interrupted: bool) -> None:
         tracemalloc.stop()
 
 

@@ -4,8 +4,6 @@ A fault that belongs to a build is there whenever that build runs, in a replay t
 changes, a write that comes late) is there in the run that was recorded, and a replay runs on the plain engine.
 """
 
-# ruff: noqa: ARG002 (an override takes what its base class gives it)
-
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence

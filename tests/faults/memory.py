@@ -1,7 +1,5 @@
 """Faults of K/V memory and of what rows are computed from."""
 
-# ruff: noqa: ARG002 (an override takes what its base class gives it)
-
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace

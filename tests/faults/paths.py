@@ -1,7 +1,5 @@
 """Faults of dispatch: another kernel than the settings say. The plan of the trace says what was really taken."""
 
-# ruff: noqa: ARG002 (an override takes what its base class gives it)
-
 from __future__ import annotations
 
 from collections.abc import Callable

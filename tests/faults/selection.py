@@ -1,7 +1,5 @@
 """Faults behind the logits: ties, penalties, sampler, acceptance. They change which token is committed, never K/V."""
 
-# ruff: noqa: ARG002 (an override takes what its base class gives it)
-
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -22,7 +20,7 @@ from tests.faults.build import Fault, Struck
 Decisions = Callable[[], list[Decision]]
 
 
-def last_greedy_token(logits: np.ndarray, where: str = "logits") -> int:  # noqa: ARG001
+def last_greedy_token(logits: np.ndarray, where: str = "logits") -> int:
     """The highest id among the highest logits."""
     return int(logits.size - 1 - logits[::-1].argmax())
 

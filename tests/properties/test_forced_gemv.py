@@ -1,5 +1,5 @@
-"""The property that the project is named for: under forced GEMV, and under the invariant kernels, nothing but a request's
-own tokens decides its bits.
+"""The property that the project is named for: under forced GEMV, and under the invariant kernels, nothing but a
+request's own tokens decides its bits.
 """
 
 from __future__ import annotations

@@ -203,14 +203,10 @@ class PagedMemory(RuleBasedStateMachine):
                 continue
             tokens, first = known.next_tokens(drawn), len(known.rows)
             drafts = max(0, min(proposed, first + len(tokens) - max(first, len(known.prompt))))
-            segments.append(
-                Segment(name, SegmentKind.VERIFY, first, tokens, len(written), 0, proposed_tokens=drafts)
-            )
+            segments.append(Segment(name, SegmentKind.VERIFY, first, tokens, len(written), 0, proposed_tokens=drafts))
             for index in range(len(tokens)):
                 context = known.context + tokens[: index + 1]
-                written.append(
-                    Row(float(len(self.history) + len(written)), (name, self.steps, len(written)), context)
-                )
+                written.append(Row(float(len(self.history) + len(written)), (name, self.steps, len(written)), context))
         batch = Batch(self.steps, tuple(segments))
         self.steps += 1
         return batch, written

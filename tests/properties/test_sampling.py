@@ -16,12 +16,12 @@ from engine.sampling.text import IncrementalText
 
 VOCABULARY_SIZE = 12
 
-finite_logits = st.lists(
-    st.floats(-30, 30, width=32), min_size=VOCABULARY_SIZE, max_size=VOCABULARY_SIZE
-).map(lambda values: np.array(values, np.float32))
-tied_logits = st.lists(
-    st.sampled_from([-1.0, 0.0, 2.0]), min_size=VOCABULARY_SIZE, max_size=VOCABULARY_SIZE
-).map(lambda values: np.array(values, np.float32))
+finite_logits = st.lists(st.floats(-30, 30, width=32), min_size=VOCABULARY_SIZE, max_size=VOCABULARY_SIZE).map(
+    lambda values: np.array(values, np.float32)
+)
+tied_logits = st.lists(st.sampled_from([-1.0, 0.0, 2.0]), min_size=VOCABULARY_SIZE, max_size=VOCABULARY_SIZE).map(
+    lambda values: np.array(values, np.float32)
+)
 logits_rows = finite_logits | tied_logits
 token_ids = st.integers(0, VOCABULARY_SIZE - 1)
 penalties = st.builds(
@@ -78,10 +78,7 @@ def test_filters_keep_a_run_of_the_most_likely_tokens_as_short_as_they_say(
     expected: list[int] = []
     before = 0.0
     for token in ranked[:limit]:
-        close = (
-            abs(before - params.top_p * mass) < 1e-12
-            or abs(full[token] - params.min_p * full[ranked[0]]) < 1e-12
-        )
+        close = abs(before - params.top_p * mass) < 1e-12 or abs(full[token] - params.min_p * full[ranked[0]]) < 1e-12
         if close:
             return  # decided by rounding, which the example tests pin down
         if expected and (before >= params.top_p * mass or full[token] < params.min_p * full[ranked[0]]):

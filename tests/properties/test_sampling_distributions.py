@@ -136,9 +136,7 @@ class Draft:
         return Proposal(tuple(tokens), np.stack(rows) if self.with_probabilities else None)
 
 
-def speculated_output(
-    draft: Draft, params: SamplingParams, request_id: str, proposed: int, bonus: bool
-) -> Text:
+def speculated_output(draft: Draft, params: SamplingParams, request_id: str, proposed: int, bonus: bool) -> Text:
     """Run one request to its end, `proposed` tokens a step."""
     history = PROMPT
     while len(history) < len(PROMPT) + OUTPUT_LENGTH:
@@ -196,9 +194,7 @@ def draw_the_replacement_from_the_target(patch: pytest.MonkeyPatch) -> None:
 
 def exchange_streams(patch: pytest.MonkeyPatch, streams: Mapping[Stream, Stream]) -> None:
     number = verification.Place.uniform
-    patch.setattr(
-        verification.Place, "uniform", lambda place, stream: number(place, streams.get(stream, stream))
-    )
+    patch.setattr(verification.Place, "uniform", lambda place, stream: number(place, streams.get(stream, stream)))
 
 
 def draw_the_replacement_with_the_number_of_the_test(patch: pytest.MonkeyPatch) -> None:

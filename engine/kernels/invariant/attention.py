@@ -61,9 +61,7 @@ def visible_keys(
         return checked
     count, width = checked.tables.shape
     if checked.table_of_row.min() < 0 or checked.table_of_row.max() >= count:
-        raise EngineError(
-            f"The invariant attention got a row whose slot table is not one of the {count} given."
-        )
+        raise EngineError(f"The invariant attention got a row whose slot table is not one of the {count} given.")
     if checked.lengths.min() < 1 or checked.lengths.max() > width:
         raise EngineError(
             f"The invariant attention got a row that sees fewer than 1 or more than {width} keys, the table's width."
@@ -72,9 +70,7 @@ def visible_keys(
     np.maximum.at(longest, checked.table_of_row, checked.lengths)
     used = np.where(np.arange(width) < longest[:, None], checked.tables, 0)
     if used.min() < 0 or used.max() >= pool_slots:
-        raise EngineError(
-            f"The invariant attention got a visible slot outside the pool of {pool_slots} slots."
-        )
+        raise EngineError(f"The invariant attention got a visible slot outside the pool of {pool_slots} slots.")
     return checked
 
 
@@ -149,9 +145,7 @@ def paged_attention(
     if sinks is not None:
         sinks = np.ascontiguousarray(sinks, np.float32)
         if sinks.shape != (queries.shape[1],):
-            raise EngineError(
-                f"The invariant attention got sinks of shape {sinks.shape} for {queries.shape[1]} heads."
-            )
+            raise EngineError(f"The invariant attention got sinks of shape {sinks.shape} for {queries.shape[1]} heads.")
     most_keys = int(visible.lengths.max())
     if window is not None:
         most_keys = min(most_keys, window)

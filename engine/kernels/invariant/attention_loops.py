@@ -29,9 +29,7 @@ SERIAL_PRODUCTS = 100_000
 
 
 @njit(types.void(_CALL, _ADDRESS, types.int64, _ADDRESS, _ADDRESS, types.int64, _ADDRESS), cache=True)
-def _score(
-    call: AttentionLayout, queries: int, heads: int, keys: int, slots: int, count: int, scores: int
-) -> None:
+def _score(call: AttentionLayout, queries: int, heads: int, keys: int, slots: int, count: int, scores: int) -> None:
     """Scores of `heads` queries against `count` keys, (heads, padded_keys + 16) at `scores`; padding is -inf."""
     size, row, stride = call.head_size, call.head_size * 4, (call.padded_keys + LANES) * 4
     key_stride = call.kv_heads * row
@@ -52,9 +50,7 @@ def _score(
 
 
 @njit(types.void(_CALL, _ADDRESS, types.int64, _ADDRESS, _ADDRESS, types.int64, _ADDRESS), cache=True)
-def _average(
-    call: AttentionLayout, scores: int, heads: int, values: int, slots: int, count: int, out: int
-) -> None:
+def _average(call: AttentionLayout, scores: int, heads: int, values: int, slots: int, count: int, out: int) -> None:
     """Value rows averaged by `heads` rows of weights, 64 elements of the head at a time, then 16."""
     row, stride = call.head_size * 4, (call.padded_keys + LANES) * 4
     totals = scores + 4 * call.padded_keys

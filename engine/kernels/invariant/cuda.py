@@ -41,12 +41,8 @@ def available() -> bool:
 @cache
 def _kernel(name: str, inputs: tuple[str, ...], source: str) -> Kernel:
     if not available():
-        raise EngineError(
-            "The invariant CUDA kernels need MLX on a CUDA device; install mlx[cuda13], or use the CPU."
-        )
-    kernel = mx.fast.cuda_kernel(
-        name=name, input_names=inputs, output_names=("out",), source=source, header=HEADER
-    )
+        raise EngineError("The invariant CUDA kernels need MLX on a CUDA device; install mlx[cuda13], or use the CPU.")
+    kernel = mx.fast.cuda_kernel(name=name, input_names=inputs, output_names=("out",), source=source, header=HEADER)
     return cast("Kernel", kernel)
 
 
@@ -59,8 +55,7 @@ def _check(x: mx.array, input_size: int, group_size: int, bits: int) -> None:
         raise EngineError(f"The invariant CUDA linear needs a multiple of 32 inputs, not {input_size}.")
     if bits and (bits not in AFFINE_BITS or group_size not in (32, 64, 128)):
         raise EngineError(
-            f"The invariant CUDA linear reads 2, 4 and 8 bits in groups of 32 to 128,"
-            f" not {bits}/{group_size}."
+            f"The invariant CUDA linear reads 2, 4 and 8 bits in groups of 32 to 128, not {bits}/{group_size}."
         )
 
 
@@ -72,9 +67,7 @@ def linear_dense(x: mx.array, weight: mx.array, bias: mx.array | None = None) ->
     """
     _check(x, weight.shape[1], 32, 0)
     if weight.dtype != x.dtype:
-        raise EngineError(
-            f"The invariant linear got {x.dtype} rows for {weight.dtype} weights; give one type."
-        )
+        raise EngineError(f"The invariant linear got {x.dtype} rows for {weight.dtype} weights; give one type.")
     nothing = mx.zeros((1,), x.dtype)
     out = _linear(x, weight, nothing, nothing, weight.shape[0], 0, 32)
     return out if bias is None else out + bias
@@ -98,9 +91,7 @@ def linear_affine(
     input_size = packed.shape[1] * 32 // bits
     _check(x, input_size, group_size, bits)
     if scales.shape != (packed.shape[0], input_size // group_size) or biases.shape != scales.shape:
-        raise EngineError(
-            f"The invariant linear got scales {scales.shape} for packed weights {packed.shape}."
-        )
+        raise EngineError(f"The invariant linear got scales {scales.shape} for packed weights {packed.shape}.")
     out = _linear(x, packed, scales, biases, packed.shape[0], bits, group_size)
     return out if bias is None else out + bias
 

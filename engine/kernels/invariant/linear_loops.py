@@ -89,9 +89,7 @@ def _multiply_packed_row(x: int, weights: WeightLayout, first: int, wide_scales:
     group_bytes = (size >> shift) * 4
     packed = weights.weights + first * row_bytes
     scales = _wide_scales(weights, weights.scales, first, BLOCK_COLUMNS, wide_scales)
-    biases = _wide_scales(
-        weights, weights.biases, first, BLOCK_COLUMNS, wide_scales + BLOCK_COLUMNS * group_bytes
-    )
+    biases = _wide_scales(weights, weights.biases, first, BLOCK_COLUMNS, wide_scales + BLOCK_COLUMNS * group_bytes)
     if weights.bits == 4:
         _packed_4(x, packed, row_bytes, scales, biases, group_bytes, shift, size, out)
     else:
@@ -103,16 +101,12 @@ def _multiply_packed_row(x: int, weights: WeightLayout, first: int, wide_scales:
     cache=True,
     forceinline=True,
 )
-def _widen_columns(
-    weights: WeightLayout, first: int, count: int, padded_size: int, wide_scales: int, out: int
-) -> None:
+def _widen_columns(weights: WeightLayout, first: int, count: int, padded_size: int, wide_scales: int, out: int) -> None:
     """Columns `first .. first + count` as f32 at `out`, each `padded_size` elements apart."""
     packed = weights.weights + first * weights.row_bytes
     if weights.bits == 0:
         for i in range(count):
-            _widen(
-                packed + i * weights.row_bytes, weights.stored, weights.input_size, out + i * padded_size * 4
-            )
+            _widen(packed + i * weights.row_bytes, weights.stored, weights.input_size, out + i * padded_size * 4)
         return
     groups = weights.input_size >> weights.group_shift
     scales = _wide_scales(weights, weights.scales, first, count, wide_scales)
@@ -122,9 +116,7 @@ def _widen_columns(
         _unpack_column(weights, row, scales + group, biases + group, out + i * padded_size * 4)
 
 
-@njit(
-    types.void(_ROWS, _ADDRESS, _ADDRESS, types.int64, types.int64, types.int64), cache=True, forceinline=True
-)
+@njit(types.void(_ROWS, _ADDRESS, _ADDRESS, types.int64, types.int64, types.int64), cache=True, forceinline=True)
 def _multiply_rows(rows: RowsLayout, columns: int, out: int, out_stride: int, first: int, last: int) -> None:
     """Rows `first .. last` by four columns of f32 weights at address `columns`."""
     x, size, stride, block = rows.x, rows.padded_size, rows.padded_size * 4, rows.block_rows
@@ -160,9 +152,7 @@ def _finish_columns(
 
 
 @njit(types.void(_ROWS, _WEIGHTS, _ADDRESS, _ADDRESS, types.int64, types.int64), cache=True, forceinline=True)
-def _multiply_group(
-    rows: RowsLayout, weights: WeightLayout, buffer: int, tail: int, group: int, panel: int
-) -> None:
+def _multiply_group(rows: RowsLayout, weights: WeightLayout, buffer: int, tail: int, group: int, panel: int) -> None:
     """All rows of a panel by the four columns of a group; `tail` holds (rows, 4) f32 for a group cut short."""
     column = group * BLOCK_COLUMNS
     present = min(BLOCK_COLUMNS, weights.output_size - column)
@@ -217,9 +207,7 @@ def multiply(rows: RowsLayout, weights: WeightLayout, threads: int) -> None:
 
 
 @njit(cache=True, nogil=True)
-def multiply_arrays(
-    x: Any, weights: WeightLayout, out: Any, threads: int, panel_rows: int, block_rows: int
-) -> None:
+def multiply_arrays(x: Any, weights: WeightLayout, out: Any, threads: int, panel_rows: int, block_rows: int) -> None:
     """`multiply` on contiguous f32 arrays; compiled once for writable and once for read-only rows."""
     source: Any = np.int64(x.ctypes.data)
     target: Any = np.int64(out.ctypes.data)

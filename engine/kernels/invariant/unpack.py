@@ -81,9 +81,7 @@ class _Group:
     four low bits of an index, so no mask is needed.
     """
 
-    def __init__(
-        self, context: Any, builder: ir.IRBuilder, bits: int, scale_at: ir.Value, bias_at: ir.Value
-    ) -> None:
+    def __init__(self, context: Any, builder: ir.IRBuilder, bits: int, scale_at: ir.Value, bias_at: ir.Value) -> None:
         self._builder, self._bits = builder, bits
         self._scale = splat(builder, load(builder, scale_at, F32, 4))
         self._bias = splat(builder, load(builder, bias_at, F32, 4))
@@ -116,9 +114,7 @@ def make_unpack_affine(bits: int) -> Any:
     """
 
     @intrinsic
-    def unpack_affine(
-        typing: Any, packed: Any, scales: Any, biases: Any, group_shift: Any, size: Any, out: Any
-    ) -> Any:
+    def unpack_affine(typing: Any, packed: Any, scales: Any, biases: Any, group_shift: Any, size: Any, out: Any) -> Any:
         def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
             packed, scales, biases, group_shift, size, out = arguments
             loop = CountedLoop(builder, size, SMALLEST_GROUP, [])

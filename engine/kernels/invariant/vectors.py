@@ -95,10 +95,7 @@ def sum_lanes(builder: ir.IRBuilder, sums: list[ir.Value]) -> ir.Value:
         low = [part * width + lane for part in range(held * joined) for lane in range(half)]
         high = [lane + half for lane in low]
         pairs = [packed[i : i + joined] for i in range(0, len(packed), joined)]
-        packed = [
-            builder.fadd(shuffle(builder, p[0], p[-1], low), shuffle(builder, p[0], p[-1], high))
-            for p in pairs
-        ]
+        packed = [builder.fadd(shuffle(builder, p[0], p[-1], low), shuffle(builder, p[0], p[-1], high)) for p in pairs]
         held, width = held * joined, half
     return packed[0]
 
@@ -107,16 +104,12 @@ def with_one_nan(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
     """Give every NaN the same bits: which operand's payload survives is the processor's choice, not ours."""
     lanes = value.type.count
     bits = ir.Constant(ir.VectorType(I32, lanes), [_CANONICAL_NAN] * lanes)
-    return builder.select(
-        builder.fcmp_unordered("uno", value, value), builder.bitcast(bits, value.type), value
-    )
+    return builder.select(builder.fcmp_unordered("uno", value, value), builder.bitcast(bits, value.type), value)
 
 
 def fused(builder: ir.IRBuilder) -> ir.Function:
     name = f"llvm.fma.v{LANES}f32"
-    return builder.module.globals.get(name) or ir.Function(
-        builder.module, ir.FunctionType(VECTOR, [VECTOR] * 3), name
-    )
+    return builder.module.globals.get(name) or ir.Function(builder.module, ir.FunctionType(VECTOR, [VECTOR] * 3), name)
 
 
 def _dot_block_body(
@@ -192,9 +185,7 @@ def make_dot_block_indexed(rows: int) -> Any:
             left, left_stride, right, right_stride, index, size, out, out_stride = arguments
             rows_at = [builder.add(left, builder.mul(left_stride, I64(r))) for r in range(rows)]
             slots = [load(builder, builder.add(index, I64(4 * c)), I32, 4) for c in range(BLOCK_COLUMNS)]
-            columns_at = [
-                builder.add(right, builder.mul(right_stride, builder.sext(slot, I64))) for slot in slots
-            ]
+            columns_at = [builder.add(right, builder.mul(right_stride, builder.sext(slot, I64))) for slot in slots]
             for row, sums in enumerate(_dot_block_body(builder, rows, rows_at, columns_at, size)):
                 store(builder, sums, builder.add(out, builder.mul(out_stride, I64(row))))
             return context.get_dummy_value()

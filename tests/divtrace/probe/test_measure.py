@@ -73,9 +73,7 @@ def test_rows_whose_place_is_an_input_are_compared_with_their_own_place() -> Non
     def by_place(rows: np.ndarray) -> np.ndarray:
         return rows + np.arange(len(rows), dtype=np.float32)[:, None]
 
-    found = found_in(
-        case_of(by_place, alone=lambda rows, index: rows[index] + np.float32(index), rows_are_alike=False)
-    )
+    found = found_in(case_of(by_place, alone=lambda rows, index: rows[index] + np.float32(index), rows_are_alike=False))
     assert found.changed == ()
     assert found.index_dependent == ()
     assert found.classes == (COUNTS,)

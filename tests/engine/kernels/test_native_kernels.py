@@ -52,9 +52,7 @@ ATTENTION = NativeCall(
         ("applegpu_g12p", 2048, 18),
     ],
 )
-def test_the_vector_kernel_ends_where_the_chip_and_shape_say(
-    architecture: str, size: int, limit: int
-) -> None:
+def test_the_vector_kernel_ends_where_the_chip_and_shape_say(architecture: str, size: int, limit: int) -> None:
     call = replace(QWEN_7B_DOWN, architecture=architecture, input_size=size, output_size=512)
     assert native_kernel(replace(call, rows=limit - 1)).label.startswith("qmv")
     assert native_kernel(replace(call, rows=limit)).label.startswith("qmm")
@@ -103,9 +101,7 @@ def test_four_verify_rows_of_a_seven_fold_grouped_model_stay_in_the_vector_kerne
 def test_long_keys_switch_attention_to_two_passes_by_chip_size() -> None:
     assert native_kernel(replace(ATTENTION, key_length=4095)).label == "sdpa_vector"
     assert native_kernel(replace(ATTENTION, key_length=4096)).label == "sdpa_vector_2pass"
-    assert native_kernel(replace(ATTENTION, key_length=1024, architecture="applegpu_g15s")).label.endswith(
-        "2pass"
-    )
+    assert native_kernel(replace(ATTENTION, key_length=1024, architecture="applegpu_g15s")).label.endswith("2pass")
 
 
 def test_cuda_edges_are_those_measured_on_a_gpu() -> None:

@@ -55,10 +55,7 @@ def test_a_read_returns_the_bytes_of_every_step(backend: ArrayBackend) -> None:
     assert np.array(keys).tobytes() == expected.tobytes()
     assert np.array(values).tobytes() == (-expected).tobytes()
     keys, _ = store.read(0, 0)
-    assert (
-        np.array(keys).tobytes()
-        == np.concatenate([first[66:], second[:2]]).transpose(1, 0, 2)[None].tobytes()
-    )
+    assert np.array(keys).tobytes() == np.concatenate([first[66:], second[:2]]).transpose(1, 0, 2)[None].tobytes()
 
 
 @pytest.mark.parametrize("dtype", [mx.float32, mx.float16, mx.bfloat16])
@@ -157,9 +154,7 @@ def test_a_row_that_nobody_wrote_cannot_be_read() -> None:
     store.admit("a", (1,))
     store.grow("a", 4)
     store.begin_step(batch_of(0, ("a", 0, 2)))
-    with pytest.raises(
-        EngineError, match="request 'a', layer 0: K/V of position 0 was read but never written"
-    ):
+    with pytest.raises(EngineError, match="request 'a', layer 0: K/V of position 0 was read but never written"):
         store.read(0, 0)
     with pytest.raises(EngineError, match="has 0 K/V rows but step 1 writes from position 2"):
         store.begin_step(batch_of(1, ("a", 2, 1)))

@@ -25,9 +25,7 @@ def logits_of(model: nn.Module, tokens: list[int]) -> np.ndarray:
 
 @pytest.mark.parametrize("architecture", ["qwen2", "qwen3"])
 @pytest.mark.parametrize("tied", [False, True])
-def test_a_dense_qwen_file_gives_the_very_bits_of_its_model(
-    tmp_path: Path, architecture: str, tied: bool
-) -> None:
+def test_a_dense_qwen_file_gives_the_very_bits_of_its_model(tmp_path: Path, architecture: str, tied: bool) -> None:
     written = write_tiny_gguf(tmp_path / "m.gguf", architecture, tied_embeddings=tied)
     loaded = load_model(written.path)
     assert loaded.weights_hash == written.original.weights_hash
@@ -102,9 +100,7 @@ def test_the_rope_factors_of_a_llama_3_file_are_followed(tmp_path: Path) -> None
     factors = (inverse / base ** (np.arange(0, head_size, 2) / head_size)).astype(np.float32)
     assert factors.max() == pytest.approx(8.0)
     assert factors.min() == pytest.approx(1.0)
-    written = write_tiny_gguf(
-        tmp_path / "m.gguf", rope_scaling=scaling, extra_tensors={"rope_freqs.weight": factors}
-    )
+    written = write_tiny_gguf(tmp_path / "m.gguf", rope_scaling=scaling, extra_tensors={"rope_freqs.weight": factors})
     tokens = TOKENS * 8
     expected = logits_of(written.original.model, tokens)
     np.testing.assert_allclose(logits_of(load_model(written.path).model, tokens), expected, atol=5e-4, rtol=0)
@@ -122,9 +118,7 @@ def test_the_rope_factors_of_a_llama_3_file_are_followed(tmp_path: Path) -> None
         ({"llama.rope.scaling.type": "yarn"}, "rotary scaling 'yarn'"),
     ],
 )
-def test_a_feature_that_is_not_run_is_refused_by_name(
-    tmp_path: Path, metadata: dict[str, Any], reason: str
-) -> None:
+def test_a_feature_that_is_not_run_is_refused_by_name(tmp_path: Path, metadata: dict[str, Any], reason: str) -> None:
     written = write_tiny_gguf(tmp_path / "m.gguf", metadata=metadata)
     with pytest.raises(UnsupportedModelError, match=reason):
         load_model(written.path)
@@ -145,9 +139,7 @@ def test_a_feature_that_is_not_run_is_refused_by_name(
         ({"llama.rope.scaling.type": "linear"}, "scaling.factor' must be one number and is missing"),
     ],
 )
-def test_metadata_that_no_tensor_backs_is_refused(
-    tmp_path: Path, metadata: dict[str, Any], reason: str
-) -> None:
+def test_metadata_that_no_tensor_backs_is_refused(tmp_path: Path, metadata: dict[str, Any], reason: str) -> None:
     written = write_tiny_gguf(tmp_path / "m.gguf", metadata=metadata)
     with pytest.raises(EngineError, match=reason):
         load_model(written.path)

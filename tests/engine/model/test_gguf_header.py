@@ -141,9 +141,7 @@ def test_any_bytes_behind_the_magic_are_read_or_refused(tmp_path: Path, data: st
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(4, len(base) - 8))
         base[at : at + 8] = data.draw(
-            st.one_of(
-                st.binary(min_size=8, max_size=8), st.integers(0, 2**64 - 1).map(lambda n: n.to_bytes(8))
-            )
+            st.one_of(st.binary(min_size=8, max_size=8), st.integers(0, 2**64 - 1).map(lambda n: n.to_bytes(8)))
         )
     try:
         header = read_header(written(tmp_path, bytes(base)))

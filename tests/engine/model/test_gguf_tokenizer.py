@@ -34,9 +34,7 @@ ODD_TEXTS = [
 CONTROL, USER_DEFINED = 3, 4
 
 
-def byte_level(
-    pre: str, pieces: list[str] | None = None, merges: list[str] | None = None, **more: Any
-) -> Any:
+def byte_level(pre: str, pieces: list[str] | None = None, merges: list[str] | None = None, **more: Any) -> Any:
     """A header with all bytes, `pieces`, and two control tokens at the end."""
     tokens = [*BYTE_TOKENS, *(pieces or []), "<|im_start|>", "<|im_end|>"]
     metadata = {
@@ -48,9 +46,7 @@ def byte_level(
         "tokenizer.ggml.bos_token_id": len(tokens) - 2,
         "tokenizer.ggml.eos_token_id": len(tokens) - 1,
     }
-    return GgufHeader(
-        Path("tiny.gguf"), metadata | {f"tokenizer.{key}": value for key, value in more.items()}, ()
-    )
+    return GgufHeader(Path("tiny.gguf"), metadata | {f"tokenizer.{key}": value for key, value in more.items()}, ())
 
 
 def pieces_of(tokenizer: TableTokenizer, text: str) -> list[str]:
@@ -90,10 +86,7 @@ def test_a_space_joins_a_word_but_not_a_digit() -> None:
 
 def test_only_families_that_compose_unicode_compose_it() -> None:
     decomposed = "e\u0301"
-    assert (
-        build_tokenizer(byte_level("qwen2")).decode(build_tokenizer(byte_level("qwen2")).encode(decomposed))
-        == "é"
-    )
+    assert build_tokenizer(byte_level("qwen2")).decode(build_tokenizer(byte_level("qwen2")).encode(decomposed)) == "é"
     smollm = build_tokenizer(byte_level("smollm"))
     assert smollm.decode(smollm.encode(decomposed)) == decomposed
 
@@ -234,9 +227,7 @@ PROCESSOR = train_sentencepiece()
 SENTENCEPIECE = build_tokenizer(sentencepiece_header(PROCESSOR))
 
 
-@pytest.mark.parametrize(
-    "text", [*(t for t in ODD_TEXTS if t), "the cat sat on that mat", "  two leading", "ratatat"]
-)
+@pytest.mark.parametrize("text", [*(t for t in ODD_TEXTS if t), "the cat sat on that mat", "  two leading", "ratatat"])
 def test_a_sentencepiece_table_gives_the_ids_that_sentencepiece_gives(text: str) -> None:
     ids = SENTENCEPIECE.encode(text)
     assert ids[0] == PROCESSOR.bos_id()

@@ -23,9 +23,7 @@ TOKENS = mx.array([[72, 101, 108, 108, 111, 32, 200, 0, 255, 7]])
 
 @pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3"])
 @pytest.mark.parametrize("quantized", [False, True])
-def test_a_directory_gives_the_very_bits_of_its_model(
-    tmp_path: Path, architecture: str, quantized: bool
-) -> None:
+def test_a_directory_gives_the_very_bits_of_its_model(tmp_path: Path, architecture: str, quantized: bool) -> None:
     original = write_tiny_directory(tmp_path / "m", architecture, quantized=quantized, layers=3)
     loaded = load_model(tmp_path / "m")
     assert loaded.weights_hash == original.weights_hash
@@ -107,9 +105,7 @@ def test_a_repository_that_cannot_be_reached_is_one_sentence() -> None:
         check=True,
         timeout=120,
     )
-    assert done.stdout.startswith(
-        "no model at 'nobody/no-such-model': there is no such file or directory, and"
-    )
+    assert done.stdout.startswith("no model at 'nobody/no-such-model': there is no such file or directory, and")
     assert done.stdout.count("\n") == 1
 
 

@@ -46,9 +46,7 @@ every_kind = pytest.mark.parametrize("make", [from_gguf, from_directory, from_by
 
 
 @every_kind
-def test_the_bytes_of_the_tokens_are_the_bytes_of_the_text(
-    tmp_path: Path, make: Callable[[Path], Tokenizer]
-) -> None:
+def test_the_bytes_of_the_tokens_are_the_bytes_of_the_text(tmp_path: Path, make: Callable[[Path], Tokenizer]) -> None:
     tokenizer = make(tmp_path)
     for text in ("", "plain", "  1234\n\n", "héllo 👩‍👩‍👧 שלום"):
         ids = tokenizer.encode(text)
@@ -162,9 +160,7 @@ def test_a_directory_with_byte_fallback_gives_single_bytes(tmp_path: Path) -> No
     vocabulary = {f"<0x{byte:02X}>": byte for byte in range(256)} | {"▁": 256, "a": 257, "▁a": 258}
     backend = Tokenizers(models.BPE(vocab=vocabulary, merges=[("▁", "a")], byte_fallback=True))
     backend.normalizer = normalizers.Replace(" ", "▁")
-    backend.decoder = decoders.Sequence(
-        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
-    )
+    backend.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
     backend.save(str(tmp_path / "m" / "tokenizer.json"))
     tokenizer = load_model(tmp_path / "m").tokenizer
     ids = tokenizer.encode("a a é")

@@ -23,7 +23,7 @@ AcceptedTokens = Callable[[RequestState, int], int]
 """How many of a request's proposals a verification accepts."""
 
 
-def accept_none(state: RequestState, proposed: int) -> int:  # noqa: ARG001
+def accept_none(state: RequestState, proposed: int) -> int:
     """Every proposal is wrong."""
     return 0
 

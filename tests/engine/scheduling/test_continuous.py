@@ -13,7 +13,7 @@ from engine.state import RequestState
 from tests.engine.scheduling.simulation import Simulation, accept_none
 
 
-def accept_all_tokens(state: RequestState, proposed: int) -> int:  # noqa: ARG001
+def accept_all_tokens(state: RequestState, proposed: int) -> int:
     """Every proposal is right."""
     return proposed
 

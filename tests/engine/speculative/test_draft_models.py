@@ -28,9 +28,7 @@ PROMPT = (1, 2, 3, 4)
 @pytest.fixture(params=[("llama", False), ("qwen3", False), ("llama", True)], ids=["llama", "qwen3", "tied"])
 def target(request: pytest.FixtureRequest) -> LoadedModel:
     architecture, tied = request.param
-    return tiny_model(
-        architecture, seed=1, layers=4, hidden_size=32, intermediate_size=64, tied_embeddings=tied
-    )
+    return tiny_model(architecture, seed=1, layers=4, hidden_size=32, intermediate_size=64, tied_embeddings=tied)
 
 
 @pytest.fixture
@@ -93,9 +91,7 @@ def test_the_first_layers_share_their_arrays_and_drop_the_instruments(
     assert packed_target.layers == 4
 
 
-def test_dense_weights_are_made_once_for_target_and_draft(
-    target: LoadedModel, packed_target: PackedModel
-) -> None:
+def test_dense_weights_are_made_once_for_target_and_draft(target: LoadedModel, packed_target: PackedModel) -> None:
     drafter = self_drafter(target, 2, forced_gemv())
     site = "model.layers.1.mlp.up_proj"
     assert drafter._packed.sites[site] is packed_target.sites[site]
@@ -131,9 +127,7 @@ class OtherBytes(ByteTokenizer):
 def test_a_draft_of_another_vocabulary_is_refused_by_its_first_differing_token() -> None:
     target = tiny_model(hidden_size=32)
     draft = replace(target, tokenizer=OtherBytes(), tokenizer_hash="other", source="the draft")
-    with pytest.raises(
-        SettingsError, match=r"the draft does not share .* token 65 is b'\?' there and b'A' here"
-    ):
+    with pytest.raises(SettingsError, match=r"the draft does not share .* token 65 is b'\?' there and b'A' here"):
         check_shared_vocabulary(target, draft)
 
 

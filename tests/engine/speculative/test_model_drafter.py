@@ -188,9 +188,7 @@ def test_a_full_memory_shortens_proposals_and_harms_nobody(packed: PackedModel) 
     drafter.closed("a")
     unbounded = ModelDrafter(packed, VOCABULARY_SIZE)
     rest = {name: PROMPTS[name] for name in ("b", "c")}
-    assert drafted(drafter, requests_for(rest, 2, GREEDY)) == drafted(
-        unbounded, requests_for(rest, 2, GREEDY)
-    )
+    assert drafted(drafter, requests_for(rest, 2, GREEDY)) == drafted(unbounded, requests_for(rest, 2, GREEDY))
     store.check_integrity()
 
 

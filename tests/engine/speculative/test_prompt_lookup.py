@@ -43,9 +43,7 @@ def test_a_match_must_have_the_shortest_length() -> None:
 
 def test_requests_do_not_share_an_index() -> None:
     drafter = PromptLookupDrafter()
-    first, second = drafter.propose(
-        [DraftRequest("a", [1, 2, 3, 1, 2], 1), DraftRequest("b", [1, 2, 4, 1, 2], 1)]
-    )
+    first, second = drafter.propose([DraftRequest("a", [1, 2, 3, 1, 2], 1), DraftRequest("b", [1, 2, 4, 1, 2], 1)])
     assert (first.tokens, second.tokens) == ((3,), (4,))
 
 

@@ -70,9 +70,7 @@ def test_a_table_out_of_order_is_refused() -> None:
     st.integers(1, 16),
     st.lists(st.integers(0, 16), max_size=50),
 )
-def test_adaptive_lengths_stay_in_their_bounds(
-    policy: ProposalPolicy, tokens: int, accepted: list[int]
-) -> None:
+def test_adaptive_lengths_stay_in_their_bounds(policy: ProposalPolicy, tokens: int, accepted: list[int]) -> None:
     state = first_length(policy, tokens)
     for count in accepted:
         proposed = state.length(1)

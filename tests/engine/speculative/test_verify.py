@@ -159,9 +159,7 @@ def test_proposing_what_plain_decoding_gives_is_accepted_up_to_the_first_error(
 ) -> None:
     right = min(right, length)
     expected = plain_output(params, prompt, length + 1)[len(prompt) :]
-    proposed = [
-        token if i < right else (token + 1) % VOCABULARY_SIZE for i, token in enumerate(expected[:length])
-    ]
+    proposed = [token if i < right else (token + 1) % VOCABULARY_SIZE for i, token in enumerate(expected[:length])]
     rows = process_rows(TABLE[[prompt[-1], *proposed]], params, prompt, len(prompt), proposed)
     result = verify(rows, Proposal(tuple(proposed)), params, "r", len(prompt))
     assert result.accepted_tokens == right

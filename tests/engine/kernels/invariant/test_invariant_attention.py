@@ -110,9 +110,7 @@ def test_a_window_is_the_same_as_fewer_keys() -> None:
     windowed = paged_attention(
         query, keys, values, visible_keys([np.arange(50)], [0], [50], pool_slots=50), scale=0.2, window=17
     )
-    fewer = paged_attention(
-        query, keys, values, visible_keys([np.arange(33, 50)], [0], [17], pool_slots=50), scale=0.2
-    )
+    fewer = paged_attention(query, keys, values, visible_keys([np.arange(33, 50)], [0], [17], pool_slots=50), scale=0.2)
     assert windowed.tobytes() == fewer.tobytes()
 
 
@@ -154,13 +152,9 @@ def test_shapes_that_do_not_fit_are_named() -> None:
     visible = visible_keys([[0, 1]], [0], [2], pool_slots=2)
     pool = random_array(2, 1, 16)
     with pytest.raises(EngineError, match="multiple of 16"):
-        paged_attention(
-            random_array(1, 1, 20), random_array(2, 1, 20), random_array(2, 1, 20), visible, scale=1.0
-        )
+        paged_attention(random_array(1, 1, 20), random_array(2, 1, 20), random_array(2, 1, 20), visible, scale=1.0)
     with pytest.raises(EngineError, match="float32"):
-        paged_attention(
-            random_array(1, 1, 16), pool.astype(np.float16), pool.astype(np.float16), visible, scale=1.0
-        )
+        paged_attention(random_array(1, 1, 16), pool.astype(np.float16), pool.astype(np.float16), visible, scale=1.0)
     with pytest.raises(EngineError, match="2 queries"):
         paged_attention(random_array(2, 1, 16), pool, pool, visible, scale=1.0)
     with pytest.raises(EngineError, match="scale above 0"):

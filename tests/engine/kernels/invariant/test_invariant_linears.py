@@ -102,17 +102,13 @@ def test_blocks_and_threads_do_not_show_in_the_bits(most_block_rows: int, thread
     weights, _ = packed_weights(4, 64, (301, 1024))
     x = random_rows(23, 1024)
     expected = linear(x, weights, threads=1, most_block_rows=1)
-    assert (
-        linear(x, weights, threads=threads, most_block_rows=most_block_rows).tobytes() == expected.tobytes()
-    )
+    assert linear(x, weights, threads=threads, most_block_rows=most_block_rows).tobytes() == expected.tobytes()
 
 
 @pytest.mark.parametrize("bits", [2, 3, 4, 5, 6, 8])
 @pytest.mark.parametrize("group_size", [32, 64, 128])
 @pytest.mark.parametrize("dtype", [mx.float32, mx.float16, mx.bfloat16])
-def test_packed_weights_give_the_bits_of_what_mlx_dequantizes(
-    bits: int, group_size: int, dtype: mx.Dtype
-) -> None:
+def test_packed_weights_give_the_bits_of_what_mlx_dequantizes(bits: int, group_size: int, dtype: mx.Dtype) -> None:
     weights, dense = packed_weights(bits, group_size, dtype=dtype)
     x = random_rows(7, 384, seed=5)
     assert linear(x, weights).tobytes() == linear_dense(x, dense).tobytes()

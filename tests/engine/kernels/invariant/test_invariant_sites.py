@@ -35,10 +35,7 @@ def test_a_leaf_multiplies_as_its_dense_weights_do(dtype: mx.Dtype, quantized: b
 def test_packed_weights_are_read_in_place() -> None:
     leaf = nn.QuantizedLinear(64, 9, bias=False, group_size=32, bits=4)
     weights = site_weights(site_of(leaf))
-    assert (
-        sum(array.nbytes for array in weights.arrays)
-        == leaf.weight.nbytes + leaf.scales.nbytes + leaf.biases.nbytes
-    )
+    assert sum(array.nbytes for array in weights.arrays) == leaf.weight.nbytes + leaf.scales.nbytes + leaf.biases.nbytes
 
 
 def test_a_mode_that_is_not_affine_is_made_dense() -> None:
