@@ -14,19 +14,10 @@ from tests.faults.build import Fault, several
 from tests.faults.case import Arm, Case, Pair, Truth, swapped
 from tests.faults.cases_paths import GEMV, SPECULATION, settings
 from tests.faults.kernels import INFINITE, OVERFLOWING
-from tests.faults.memory import (
-    ChangedRow,
-    InfiniteLogit,
-    LostToken,
-    Preempt,
-    RecordingChanges,
-    RopeOffByOne,
-    StaleBlock,
-    SwappedRows,
-    WrongPrefixBlock,
-)
+from tests.faults.memory import ChangedRow, StaleBlock, SwappedRows, WrongPrefixBlock
 from tests.faults.oracles import planted
 from tests.faults.paths import PathSwitch
+from tests.faults.rows import InfiniteLogit, LostToken, Preempt, RecordingChanges, RopeOffByOne
 from tests.faults.workloads import (
     NEIGHBOUR,
     TINY,

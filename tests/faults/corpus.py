@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.faults import cases_inputs, cases_memory, cases_paths, cases_selection
+from tests.faults import cases_inputs, cases_memory, cases_paths, cases_schedules, cases_selection
 from tests.faults.case import Case
 
 
@@ -15,6 +15,7 @@ def corpus(smollm2: bool = True) -> list[Case]:
 
 def _all() -> Iterator[Case]:
     yield from cases_paths.cases()
+    yield from cases_schedules.cases()
     yield from cases_memory.cases()
     yield from cases_selection.cases()
     yield from cases_inputs.cases()
