@@ -10,7 +10,12 @@ from divtrace.trace.schema import Level
 
 
 def rows_not_finite(runs: RunPair, records_a: Integers, records_b: Integers, layer: int) -> tuple[str, ...]:
-    """Runs, `A` or `B`, whose K or V of these records of `rows` is not finite at `layer`."""
+    """Runs, `A` or `B`, whose K or V of these records of `rows` is not finite at `layer`.
+
+    A damaged digest can differ where no layer does; there is then no `layer` to look at, and no run to name.
+    """
+    if layer >= runs.a.layers:
+        return ()
     return tuple(
         name
         for name, index, records in (("A", runs.a, records_a), ("B", runs.b, records_b))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from fnmatch import fnmatchcase
 
 from engine.batch import Batch, Segment, SegmentKind
@@ -22,8 +22,8 @@ class _Table(KernelPolicy):
 
     choose: Choose = lambda _step, _site, _rows: None
 
-    def linear_path(self, step: int, site: str, rows: int) -> tuple[str, str]:
-        return self._chosen(step, site, rows) or KernelPolicy.linear_path(self, step, site, rows)
+    def linear_path(self, step: int, site: str, rows: int, shape: str = "") -> tuple[str, str]:
+        return self._chosen(step, site, rows) or KernelPolicy.linear_path(self, step, site, rows, shape)
 
     def attention_path(self, step: int, site: str) -> tuple[str, str]:
         return self._chosen(step, site, 0) or KernelPolicy.attention_path(self, step, site)
@@ -57,9 +57,8 @@ class Dispatch(Fault):
         def choose(step: int, site: str, rows: int) -> tuple[str, str] | None:
             return self.choose(step, site, rows) or earlier(step, site, rows)
 
-        engine.packed.policy = _Table(
-            policy.linear, policy.attention, policy.gemm_precision, policy.sites, policy.overrides, choose
-        )
+        kept = {field.name: getattr(policy, field.name) for field in fields(KernelPolicy)}
+        engine.packed.policy = _Table(**kept, choose=choose)
 
     def forward(self, engine: Engine, batch: Batch, honest: Forward, store: KVStore, capture_kv: bool) -> ForwardResult:
         self.batch = batch

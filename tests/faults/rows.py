@@ -1,5 +1,7 @@
 """Faults of what rows are computed from, and of who watches: tokens, positions, logits, preemption, recording."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, field, replace
 from unittest.mock import patch
 
