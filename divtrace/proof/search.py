@@ -12,7 +12,7 @@ from divtrace.proof.units import Unit, units_of
 MOST_TRIALS = 96
 """Re-runs after which a set is left as small as it is. One cause among a million candidates needs about 40."""
 
-MOST_TRIALS_TOGETHER = 4
+MOST_TRIALS_TOGETHER = 0
 """The same for a set that brings B's outcome only together: the cause is known by then, and a re-run takes seconds."""
 
 ASKED_ONE_BY_ONE = 4
