@@ -19,6 +19,7 @@ from divtrace.origin.find import find_origins_of
 from divtrace.origin.records import OriginResult
 from divtrace.proof.past_flip import PastFlip
 from divtrace.proof.records import ProofResult, ReplayControl
+from divtrace.proof.search import MOST_JOINT_TRIALS
 from divtrace.reference.records import ReferenceResult
 from divtrace.trace.reader import Trace
 from engine.model.load import LoadedModel
@@ -31,6 +32,7 @@ class ProofOptions:
     `scratch` keeps results for resuming. `check_recording`: one more playback without a recorder; made
     unasked where the runs were recorded at different levels. `reference`: the
     deciding logits in float64. `past_flip`: positions behind the decision at which to measure drift.
+    `joint_trials`: re-runs that may be spent on making a joint set smaller.
     """
 
     loaded: Callable[[], LoadedModel]
@@ -39,6 +41,7 @@ class ProofOptions:
     check_recording: bool = False
     reference: bool = False
     past_flip: int = 0
+    joint_trials: int = MOST_JOINT_TRIALS
 
 
 @dataclass(slots=True)
@@ -124,13 +127,13 @@ def _experiment(case: _Case, experiments: Experiments, options: ProofOptions) ->
     if failed is not None:
         if experiments.asked_more_than_recorded(failed.run) and experiments.recording(failed.run).first_step is None:
             return _asking_changed(failed)
-        case.proof = experiments.prove()
+        case.proof = experiments.prove(options.joint_trials)
         return None
     if options.check_recording or not experiments.recorded_alike:
         case.controls.append(controls.recording_on_and_off(experiments.recording()))
         if case.controls[-1].holds is False:
             return _recording_changed(case.controls[-1])
-    case.proof = experiments.prove()
+    case.proof = experiments.prove(options.joint_trials)
     if options.past_flip:
         case.past_flip = experiments.past_flip(case.proof, options.past_flip)
     return None

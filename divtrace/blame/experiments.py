@@ -76,9 +76,9 @@ class Experiments:
         self._progress("the deciding logits in float64")
         return compare_with_reference(self._runs, self._origins, self._loaded)
 
-    def prove(self) -> ProofResult:
+    def prove(self, joint_trials: int) -> ProofResult:
         """Test paths; where none differs, or none matters, test whether kernels depend on their row counts."""
-        result = prove(self._paths)
+        result = prove(self._paths, joint_trials=joint_trials)
         if result.causality not in (Causality.UNTESTED, Causality.NONE):
             return result
         candidates = row_count_candidates(self._runs, self._origins)

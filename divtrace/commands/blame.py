@@ -14,6 +14,7 @@ from divtrace.blame.blame import ProofOptions, blame
 from divtrace.blame.records import BlameResult
 from divtrace.commands.options import print_json, stdout_console
 from divtrace.proof.past_flip import MOST_POSITIONS
+from divtrace.proof.search import MOST_JOINT_TRIALS
 from divtrace.render.blame_document import blame_document
 from divtrace.render.explain import render_explanation
 from divtrace.render.verdict import render_verdict
@@ -31,6 +32,7 @@ class _Asked:
     check_recording: bool
     reference: bool
     past_flip: int
+    joint_trials: int
 
     def options(self, trace: Trace, status: Status) -> ProofOptions:
         return ProofOptions(
@@ -40,6 +42,7 @@ class _Asked:
             self.check_recording,
             self.reference,
             self.past_flip,
+            self.joint_trials,
         )
 
 
@@ -63,6 +66,10 @@ class _Asked:
     "--past-flip", type=click.IntRange(0, MOST_POSITIONS), default=0, metavar="N",
     help="Measure how the difference goes on at N positions behind the decision.",
 )  # fmt: skip
+@click.option(
+    "--joint-trials", type=click.IntRange(0), default=MOST_JOINT_TRIALS, show_default=True, metavar="N",
+    help="Re-runs that may be spent on making a joint set of causes smaller.",
+)  # fmt: skip
 @click.option("--explain", is_flag=True, help="Print the argument step by step, with the evidence for each.")
 @click.option("--json", "as_json", is_flag=True, help="Answer in JSON (schema divtrace.blame/1).")
 def command(
@@ -77,6 +84,7 @@ def command(
     check_recording: bool,
     reference: bool,
     past_flip: int,
+    joint_trials: int,
     explain: bool,
     as_json: bool,
 ) -> int:
@@ -94,7 +102,7 @@ def command(
     divtrace blame runs/serial.h5 runs/batched.h5 --no-proof --json
     divtrace blame case.zip
     """
-    asked = None if no_proof else _Asked(model, work, check_recording, reference, past_flip)
+    asked = None if no_proof else _Asked(model, work, check_recording, reference, past_flip, joint_trials)
     if no_proof and (check_recording or reference or past_flip):
         raise click.UsageError("--check-recording, --reference and --past-flip run the model; leave --no-proof out.")
     result = _blame(a, b, request, position, again, asked)

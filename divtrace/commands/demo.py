@@ -51,7 +51,7 @@ def command(folder: Path, no_proof: bool) -> int:
         return 2
     traces = _traces(folder / workload.stem)
     _run("diff", *traces)
-    _run("blame", *traces, *(["--no-proof"] if no_proof else []))
+    _run("blame", *traces, *(["--no-proof"] if no_proof else ["--reference", "--joint-trials", 0]))
     _say("The control: the same pair with GEMV forced everywhere. Nothing may differ, not in one bit.")
     control = folder / f"{workload.stem}-gemv"
     arms = [f"{arm}:policy=gemv" for arm in ARMS]

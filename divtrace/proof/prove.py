@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from divtrace.proof.counterfactual import Counterfactuals
 from divtrace.proof.minimize import Indices
 from divtrace.proof.records import Causality, Direction, Method, ProofResult, ReplayControl, Subject
-from divtrace.proof.search import MOST_TRIALS_TOGETHER, Search
+from divtrace.proof.search import MOST_JOINT_TRIALS, Search
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +27,12 @@ def check_replays(counterfactuals: Counterfactuals) -> tuple[ReplayControl, ...]
     return (first, counterfactuals.control("B")) if first.is_equal else (first,)
 
 
-def prove(counterfactuals: Counterfactuals, subject: Subject = Subject.PATHS) -> ProofResult:
+def prove(
+    counterfactuals: Counterfactuals, subject: Subject = Subject.PATHS, joint_trials: int = MOST_JOINT_TRIALS
+) -> ProofResult:
     """Controls first, then trials over the candidates.
 
-    A control that fails ends the proof: if a run does not repeat itself there is nothing to blame yet.
+    `joint_trials` bounds the re-runs that make a joint set smaller. A control that fails ends the proof: if a run does not repeat itself there is nothing to blame yet.
     """
     search, controls = Search(counterfactuals), check_replays(counterfactuals)
     failed = [control for control in controls if not control.is_equal]
@@ -41,7 +43,7 @@ def prove(counterfactuals: Counterfactuals, subject: Subject = Subject.PATHS) ->
         note = "no site took another path" if subject is Subject.PATHS else "no site ran over another number of rows"
         found = Finding(Causality.UNTESTED, note=note)
     else:
-        found = _find_paths(search) if subject is Subject.PATHS else _find_row_counts(search)
+        found = _find_paths(search, joint_trials) if subject is Subject.PATHS else _find_row_counts(search)
     if search.is_exhausted:
         found = replace(
             found, note="the search for the smallest set was ended after many re-runs; the set may not be the smallest"
@@ -49,7 +51,7 @@ def prove(counterfactuals: Counterfactuals, subject: Subject = Subject.PATHS) ->
     return _result(search, subject, controls, found)
 
 
-def _find_paths(search: Search) -> Finding:
+def _find_paths(search: Search, joint_trials: int) -> Finding:
     necessary = search.smallest(search.restores)
     if not necessary:
         # Restoring nothing: each of several may suffice, or the candidates are decoys.
@@ -63,7 +65,7 @@ def _find_paths(search: Search) -> Finding:
     alone = search.enough_alone(necessary) if len(necessary) > 1 else ()
     if alone:
         return _swapped(search, Finding(Causality.EITHER, necessary, alone))
-    together = search.smallest(search.induces, MOST_TRIALS_TOGETHER)
+    together = search.smallest(search.induces, joint_trials)
     causality = Causality.JOINT if len(together) > 1 else Causality.NECESSARY
     return _swapped(search, Finding(causality, necessary, (together,) if together else ()))
 

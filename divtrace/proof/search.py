@@ -12,8 +12,8 @@ from divtrace.proof.units import Unit, units_of
 MOST_TRIALS = 96
 """Re-runs after which a set is left as small as it is. One cause among a million candidates needs about 40."""
 
-MOST_TRIALS_TOGETHER = 0
-"""The same for a set that brings B's outcome only together: the cause is known by then, and a re-run takes seconds."""
+MOST_JOINT_TRIALS = 10
+"""The same for a set that only brings B's outcome together: the cause is known by then, and each re-run takes seconds."""
 
 ASKED_ONE_BY_ONE = 4
 """With more units than this only origins are tried alone: ddmin finds sets, this finds alternatives."""
