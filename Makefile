@@ -20,7 +20,8 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/mypy
 
 bench: $(VENV)/.installed-dev
-	$(BIN)/python -m engine.bench
+	$(BIN)/python -m engine.bench --model "$$($(BIN)/python -c 'from divtrace.model_store import fetch_smollm2; print(fetch_smollm2())')"
+	$(BIN)/python -m divtrace.bench
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "divtrace needs Python 3.11 or newer; run: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 2; }

@@ -32,7 +32,8 @@ def prove(
 ) -> ProofResult:
     """Controls first, then trials over the candidates.
 
-    `joint_trials` bounds the re-runs that make a joint set smaller. A control that fails ends the proof: if a run does not repeat itself there is nothing to blame yet.
+    A control that fails ends the proof: if a run does not repeat itself there is nothing to blame yet. `joint_trials`
+    bounds the re-runs that make a joint set smaller.
     """
     search, controls = Search(counterfactuals), check_replays(counterfactuals)
     failed = [control for control in controls if not control.is_equal]
