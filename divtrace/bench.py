@@ -11,7 +11,7 @@ import argparse
 import statistics
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from divtrace.recorder import Recorder
@@ -25,11 +25,17 @@ from engine.request import Request
 from engine.settings import EngineSettings
 from fixtures.prompts import ANCHORS
 
+Clock = Callable[[], float]
 VARIANTS = ("off", "tokens", "logits", "kv")
 
 
 def serve(
-    loaded: LoadedModel, settings: EngineSettings, tokens: int, requests: int, observers: Sequence[Observer]
+    loaded: LoadedModel,
+    settings: EngineSettings,
+    tokens: int,
+    requests: int,
+    observers: Sequence[Observer],
+    clock: Clock = time.perf_counter,
 ) -> float:
     """Serve the requests and return the seconds from the first step to the last."""
     with Engine(loaded, settings, observers) as engine:
@@ -37,20 +43,26 @@ def serve(
             messages = [{"role": "user", "content": ANCHORS[index % len(ANCHORS)]}]
             prompt = tuple(loaded.tokenizer.apply_chat_template(messages))
             engine.submit(Request(f"r{index}", prompt, tokens, ignore_eos=True))
-        started = time.perf_counter()
+        started = clock()
         engine.run()
-        return time.perf_counter() - started
+        return clock() - started
 
 
 def one_round(
-    loaded: LoadedModel, settings: EngineSettings, tokens: int, requests: int, folder: Path, order: Sequence[str]
+    loaded: LoadedModel,
+    settings: EngineSettings,
+    tokens: int,
+    requests: int,
+    folder: Path,
+    order: Sequence[str],
+    clock: Clock,
 ) -> dict[str, float]:
     """Serve once per variant, in `order`; seconds by variant."""
     seconds = {}
     for variant in order:
         path = folder / f"{variant}.h5"
         observers = () if variant == "off" else (Recorder(path, Level(variant), overwrite=True),)
-        seconds[variant] = serve(loaded, settings, tokens, requests, observers)
+        seconds[variant] = serve(loaded, settings, tokens, requests, observers, clock)
     return seconds
 
 
@@ -63,17 +75,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--tokens", type=int, default=48)
     parser.add_argument("--requests", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="cpu: for machines with other work")
     chosen = parser.parse_args(arguments)
+    clock: Clock = time.perf_counter if chosen.clock == "wall" else time.process_time
     loaded = load_shared(resolve_model(chosen.model), chosen.dtype)
     settings = EngineSettings(policy=chosen.policy, max_active=chosen.requests)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        one_round(loaded, settings, 4, chosen.requests, folder, VARIANTS)
+        one_round(loaded, settings, 4, chosen.requests, folder, VARIANTS, clock)
         rounds = []
         for number in range(chosen.rounds):
             shift = number % len(VARIANTS)
             order = VARIANTS[shift:] + VARIANTS[:shift]
-            rounds.append(one_round(loaded, settings, chosen.tokens, chosen.requests, folder, order))
+            rounds.append(one_round(loaded, settings, chosen.tokens, chosen.requests, folder, order, clock))
         print(
             f"{chosen.policy}, {chosen.dtype}, {chosen.requests} requests of {chosen.tokens} tokens, "
             f"{chosen.rounds} rounds"
