@@ -87,7 +87,12 @@ def choose_arms(spec: WorkloadSpec, asked_for: Sequence[tuple[str, Mapping[str, 
         raise DivtraceError(
             f"{where} defines no arms; add --arm NAME:key=value, for example --arm serial:max_active=1."
         )
-    for name, _ in chosen:
+    for name, changes in chosen:
+        if name not in spec.arms and not changes:
+            known = ", ".join(spec.arms) or "none"
+            raise DivtraceError(
+                f"{where} has no arm {name!r} (it has {known}); give a new arm settings: --arm {name}:max_active=1."
+            )
         if not name or any(c in name for c in "/\\\0") or name.startswith("."):
             raise DivtraceError(f"arm name {name!r} cannot be a file name; use letters, digits and dashes.")
     names = [name for name, _ in chosen]

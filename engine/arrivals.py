@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from engine.errors import SettingsError
 from engine.state import RequestState
 
 
@@ -30,18 +29,18 @@ class Arrivals:
     def earliest(self, step: int, states: Mapping[str, RequestState]) -> list[RequestState]:
         """Nothing runs: take out the requests with the earliest future `at_step` (idle steps are not counted).
 
-        Raises:
-            SettingsError: every pending request waits for one that will never commit enough tokens.
+        Empty when every pending request waits for one that will never commit enough tokens.
         """
         timed = [s for s in self._pending if s.request.arrival.after_request is None]
         if not timed:
-            stuck = self._pending[0].request
-            raise SettingsError(
-                f"request {stuck.id!r} waits for {stuck.arrival.after_tokens} tokens of "
-                f"{stuck.arrival.after_request!r}, which will never commit them; correct its arrival rule."
-            )
+            return []
         first = min(s.request.arrival.at_step for s in timed)
         return self.due(max(step, first), states)
+
+    def take_all(self) -> list[RequestState]:
+        """Take out everything that is left."""
+        pending, self._pending = self._pending, []
+        return pending
 
     def take(self, request_id: str) -> RequestState | None:
         """Take out one request (it was cancelled before it arrived)."""

@@ -86,7 +86,7 @@ def decide(
         )
         for index, token in enumerate(verification.chosen_tokens)
     )
-    draft = _draft(request.id, first_position, proposal, committed, drafter) if proposal.tokens else None
+    draft = _draft(request.id, first_position, proposal, kept, drafter) if proposal.tokens else None
     return Decision(request.id, kept, sampled, processed, draft)
 
 

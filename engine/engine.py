@@ -203,7 +203,17 @@ class Engine:
                 raise EngineError(f"request {stuck.id!r} cannot be scheduled in step {self.step_number}.")
             if not self.arrivals:
                 return None
-            self._take_arrivals(self.arrivals.earliest(self.step_number, self.states))
+            due = self.arrivals.earliest(self.step_number, self.states)
+            self._take_arrivals(due)
+            if not due:
+                self._refuse_arrivals_that_cannot_come()
+
+    def _refuse_arrivals_that_cannot_come(self) -> None:
+        for state in self.arrivals.take_all():
+            arrival = state.request.arrival
+            self._tell_submitted(state)
+            awaited = f"{arrival.after_tokens} tokens of {arrival.after_request!r}"
+            self._end(state, FinishReason.REFUSED, f"it waits for {awaited}, which will never commit them")
 
     def _take_arrivals(self, states: Sequence[RequestState]) -> None:
         for state in states:

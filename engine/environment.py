@@ -10,6 +10,7 @@ from typing import Any
 import mlx.core as mx
 from threadpoolctl import threadpool_info
 
+BLAS_FACTS = ("internal_api", "version", "num_threads", "architecture", "threading_layer")
 NUMERIC_VARIABLES = (
     "OPENBLAS_CORETYPE",
     "OPENBLAS_NUM_THREADS",
@@ -72,11 +73,9 @@ def describe_environment() -> dict[str, Any]:
         "device": device,
         "device_info": _device_info(device),
         "blas": [
-            {
-                key: info.get(key)
-                for key in ("internal_api", "version", "num_threads", "architecture", "threading_layer")
-            }
-            for info in threadpool_info()
+            {key: info.get(key) for key in BLAS_FACTS}
+            for info in sorted(threadpool_info(), key=lambda info: (str(info["user_api"]), str(info["filepath"])))
+            if info["user_api"] == "blas"
         ],
         "variables": {name: os.environ[name] for name in NUMERIC_VARIABLES if name in os.environ},
     }

@@ -12,6 +12,9 @@ from engine.errors import SettingsError
 from engine.kernels.policy import AttentionPath, GemmPrecision, KernelPolicy, SiteOverride, parse_linear_rule
 from engine.speculative.acceptance import Acceptance
 
+LONGEST_ADAPTED = 8
+"""Tokens that an adapting proposal may grow to, as in mini-vllm-rs."""
+
 
 class BudgetUnit(StrEnum):
     """`rows`: every packed row costs 1. `work`: a decode or a verification costs 1, however many rows it has."""
@@ -76,6 +79,12 @@ class SpeculationSettings(Strict):
     draft_model: str | None = None
     self_layers: PositiveInt = 4
     acceptance: Acceptance = Acceptance.EQUALITY
+
+    @property
+    def most_tokens(self) -> int:
+        """The longest proposal that the policy may come to; lengths that adapt start at `tokens` and may grow."""
+        adapts = self.proposal in (ProposalPolicy.ACCEPTANCE_RATE, ProposalPolicy.ACCEPTED_LENGTH)
+        return max(LONGEST_ADAPTED, self.tokens) if adapts else self.tokens
 
 
 class EngineSettings(Strict):
@@ -170,6 +179,8 @@ def describe_validation_error(error: ValidationError, where: str) -> str:
     first = error.errors()[0]
     field = ".".join(str(part) for part in first["loc"]) or "value"
     message = first["msg"].removeprefix("Value error, ").rstrip(".")
+    if not first["loc"]:
+        return f"{where}: {message}."
     if first["type"] == "extra_forbidden":
         return f"{where}: {field} is not a known field; check its spelling."
     return f"{where}: {field} = {first.get('input')!r} is wrong: {message}."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -95,6 +95,8 @@ class WorkloadSpec(Strict):
             SettingsError: a field or value makes no sense; `where` names the file.
         """
         merged = {**self.settings, **self.arms.get(arm, {}), **changes}
+        if any(request.samples > 1 for request in self.requests) and merged.get("kv", "paged") == "paged":
+            merged.setdefault("prefix_cache", True)  # samples of one prompt share its blocks
         return parse_settings(merged, f"{where}, arm {arm!r}")
 
 
@@ -150,14 +152,17 @@ def build_requests(spec: WorkloadSpec, tokenizer: Tokenizer) -> list[Request]:
         SettingsError: a request has no prompt or more than one kind of it.
     """
     requests: list[Request] = []
+    sampled = {item.id for item in spec.requests if item.samples > 1}
     for item in spec.requests:
         names = [item.id] if item.samples == 1 else [f"{item.id}/{i}" for i in range(item.samples)]
-        requests += [_build_request(item, name, tokenizer) for name in names]
+        requests += [_build_request(item, name, tokenizer, sampled) for name in names]
     return requests
 
 
-def _build_request(item: RequestSpec, name: str, tokenizer: Tokenizer) -> Request:
+def _build_request(item: RequestSpec, name: str, tokenizer: Tokenizer, sampled: Set[str]) -> Request:
     after = item.arrival.after
+    # Samples go by numbers: who waits for a request with samples waits for its first one.
+    awaited = None if after is None else f"{after.request}/0" if after.request in sampled else after.request
     sampling = item.sampling.model_dump()
     sampling["logit_bias"] = tuple(sorted(item.sampling.logit_bias.items()))
     return Request(
@@ -169,7 +174,7 @@ def _build_request(item: RequestSpec, name: str, tokenizer: Tokenizer) -> Reques
         stop_strings=tuple(item.stop),
         ignore_eos=item.ignore_eos,
         priority=item.priority,
-        arrival=Arrival(item.arrival.at_step, after.request if after else None, after.tokens if after else 0),
+        arrival=Arrival(item.arrival.at_step, awaited, after.tokens if after else 0),
         cancel_at_step=item.cancel_at_step,
         timeout_s=item.timeout_s,
     )

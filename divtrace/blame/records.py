@@ -82,7 +82,9 @@ class BlameResult:
 
     @property
     def exit_status(self) -> int:
-        """As diff(1): 0 no divergence, 1 divergence with a verdict, 2 could not tell."""
+        """As diff(1): 0 no divergence, 1 divergence with a verdict, 2 could not tell (or nothing that could be
+        compared).
+        """
         if self.verdict is Verdict.NONE_SEEN:
             return 0
-        return 2 if self.verdict is Verdict.NOT_DECIDABLE else 1
+        return 2 if self.verdict in (Verdict.NOT_DECIDABLE, Verdict.INPUTS_DIFFER) else 1

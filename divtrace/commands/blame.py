@@ -11,13 +11,14 @@ from rich.console import Console
 from rich.status import Status
 
 from divtrace.blame.blame import ProofOptions, blame
-from divtrace.blame.records import BlameResult
+from divtrace.blame.records import BlameResult, Verdict
 from divtrace.commands.options import print_json, stdout_console
+from divtrace.errors import DivtraceError
 from divtrace.proof.past_flip import MOST_POSITIONS
 from divtrace.proof.search import MOST_JOINT_TRIALS
 from divtrace.render.blame_document import blame_document
 from divtrace.render.explain import render_explanation
-from divtrace.render.verdict import render_verdict
+from divtrace.render.verdict import render_verdict, verdict_sentence
 from divtrace.replay.models import load_model_of
 from divtrace.trace.bundle import Bundle, is_bundle
 from divtrace.trace.reader import Trace, open_trace
@@ -108,6 +109,8 @@ def command(
     result = _blame(a, b, request, position, again, asked)
     if as_json:
         print_json(blame_document(result))
+    elif result.verdict is Verdict.INPUTS_DIFFER and not explain:
+        raise DivtraceError(verdict_sentence(result))
     else:
         stdout_console().print(render_explanation(result) if explain else render_verdict(result))
     return result.exit_status

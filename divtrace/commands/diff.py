@@ -8,7 +8,9 @@ import click
 
 from divtrace.commands.options import print_json, stdout_console
 from divtrace.diff.compare import diff_traces
-from divtrace.render.diff import render_diff
+from divtrace.diff.records import Outcome
+from divtrace.errors import DivtraceError
+from divtrace.render.diff import diff_sentence, render_diff
 from divtrace.render.document import diff_document
 from divtrace.trace.reader import open_trace
 
@@ -29,6 +31,8 @@ def command(a: Path, b: Path, request: str | None, as_json: bool) -> int:
     """
     with open_trace(a) as trace_a, open_trace(b) as trace_b:
         result = diff_traces(trace_a, trace_b, request)
+    if result.outcome is Outcome.INPUTS and not as_json:
+        raise DivtraceError(diff_sentence(result))
     if as_json:
         print_json(diff_document(result))
     else:

@@ -8,11 +8,13 @@ from typing import Any
 import click
 
 from divtrace.commands.options import parse_arm, step_progress
-from divtrace.recording import RecordOptions, choose_arms, load_workload_model, record_arm, refuse_to_overwrite
+from divtrace.recording import Arm, RecordOptions, choose_arms, load_workload_model, record_arm, refuse_to_overwrite
 from divtrace.trace.schema import Level
 from engine.kernels import invariant
 from engine.kernels.invariant import cuda
 from engine.kernels.linear import on_cpu
+from engine.kv.blocks import blocks_for_bytes
+from engine.model.load import LoadedModel
 from engine.tune.policy_file import read_policy
 from engine.workload import WorkloadSpec, read_workload
 
@@ -32,6 +34,8 @@ from engine.workload import WorkloadSpec, read_workload
     metavar="N",
     help="Every N steps, hold the K/V rows that are read against what was written.",
 )
+@click.option("--kv-blocks", type=click.IntRange(1), default=None, help="Blocks in the K/V pool.")
+@click.option("--kv-bytes", type=click.IntRange(1), default=None, help="The K/V pool by its size in bytes.")
 @click.option("--deterministic", is_flag=True, help="Row-invariant kernels: invariant where it exists, else gemv.")
 @click.option("--policy-file", type=click.Path(path_type=Path), default=None, help="Paths that divtrace tune wrote.")
 @click.option("--force", is_flag=True, help="Overwrite traces that exist.")
@@ -43,6 +47,8 @@ def command(
     level: str,
     top_k: int,
     audit_every: int,
+    kv_blocks: int | None,
+    kv_bytes: int | None,
     deterministic: bool,
     policy_file: Path | None,
     force: bool,
@@ -64,6 +70,8 @@ def command(
     options = RecordOptions(Level(level), top_k, force, audit_every)
     refuse_to_overwrite(chosen, folder, options)
     loaded = load_workload_model(spec, workload.parent)
+    if kv_blocks is not None or kv_bytes is not None or audit_every:
+        chosen = [_with_memory(arm, loaded, kv_blocks, kv_bytes, audit_every) for arm in chosen]
     for arm in chosen:
         with step_progress(f"arm {arm.name}") as advance:
             result = record_arm(loaded, spec, arm, folder, options, advance)
@@ -88,3 +96,16 @@ def _with_policy(spec: WorkloadSpec, deterministic: bool, policy_file: Path | No
         return spec
     arms = {name: {**arm, **changes} for name, arm in spec.arms.items()}
     return spec.model_copy(update={"settings": {**spec.settings, **changes}, "arms": arms})
+
+
+def _with_memory(arm: Arm, loaded: LoadedModel, kv_blocks: int | None, kv_bytes: int | None, audit_every: int) -> Arm:
+    """The arm with the pool's size and the ownership check of its blocks as the flags ask for."""
+    if kv_blocks is not None and kv_bytes is not None:
+        raise click.UsageError("--kv-blocks and --kv-bytes both size the pool; give one of them.")
+    changes: dict[str, Any] = {"audit_every": audit_every or arm.settings.audit_every}
+    if kv_bytes is not None:
+        shape = (loaded.layers, loaded.kv_heads, loaded.head_size, loaded.dtype)
+        kv_blocks = blocks_for_bytes(kv_bytes, *shape, arm.settings.block_size)
+    if kv_blocks is not None:
+        changes["kv_blocks"] = kv_blocks
+    return Arm(arm.name, arm.settings.model_copy(update=changes))

@@ -28,7 +28,7 @@ NATURE_WORDS = {
     Nature.NOTHING: "Nothing to explain",
 }
 CONFIDENCE_WORDS = {
-    Confidence.PROVEN: "proven both ways by re-running with only that choice changed",
+    Confidence.PROVEN: "proven both ways by re-runs that changed nothing but these choices",
     Confidence.SHOWN: "shown by the evidence below",
     Confidence.SUSPECTED: "suspected: no counterfactual was run",
     Confidence.NONE: "no confidence",

@@ -143,7 +143,9 @@ def _one_sentence(name: str) -> Iterator[None]:
     try:
         yield
     except (OSError, RuntimeError, ValueError) as error:
-        raise TraceError(f"{name}: cannot be opened ({_first_line(error)}).") from error
+        raise TraceError(
+            f"{name}: cannot be opened ({_first_line(error)}); it is cut short or damaged, so record the run again."
+        ) from error
 
 
 def _first_line(error: Exception) -> str:

@@ -93,7 +93,7 @@ class ContinuousScheduler:
             return 0
         # With the bonus token K proposals take K + 1 rows and can commit K + 1 tokens, else K and K.
         extra = 1 if speculation.bonus else 0
-        most = min(speculation.tokens, state.remaining_output - extra)
+        most = min(speculation.most_tokens, state.remaining_output - extra)
         if self.settings.budget_unit is BudgetUnit.ROWS:
             most = min(most, budget - extra)
         return max(0, most)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from engine.errors import SettingsError
-from engine.settings import ProposalPolicy
+from engine.settings import LONGEST_ADAPTED, ProposalPolicy
 
 
 class ProposalLength(Protocol):
@@ -124,9 +124,9 @@ def first_length(policy: ProposalPolicy, tokens: int) -> ProposalLength:
     about as many as for one request.
     """
     if policy is ProposalPolicy.ACCEPTANCE_RATE:
-        return AcceptanceRateLength(tokens, longest=max(8, tokens))
+        return AcceptanceRateLength(tokens, longest=max(LONGEST_ADAPTED, tokens))
     if policy is ProposalPolicy.ACCEPTED_LENGTH:
-        return AcceptedLength(average=float(tokens - 1), longest=max(8, tokens))
+        return AcceptedLength(average=float(tokens - 1), longest=max(LONGEST_ADAPTED, tokens))
     if policy is ProposalPolicy.BATCH_SIZE:
         return BatchSizeLength(_halving_table(tokens))
     return FixedLength(tokens)

@@ -85,10 +85,13 @@ def test_a_request_arrives_after_anothers_tokens() -> None:
     assert len(tokens_before) == 3
 
 
-def test_an_arrival_that_can_never_come_is_one_sentence() -> None:
+def test_an_arrival_that_can_never_come_is_refused_and_the_rest_runs() -> None:
     requests = [Request("a", prompt(4), 2), Request("b", prompt(4), 2, arrival=Arrival(0, "a", 5))]
-    with pytest.raises(SettingsError, match=r"request 'b' waits for 5 tokens of 'a', which will never commit them"):
-        run(requests)
+    engine, collector = run(requests)
+    assert engine.completions["b"].finish_reason is FinishReason.REFUSED
+    assert engine.completions["b"].detail == "it waits for 5 tokens of 'a', which will never commit them"
+    assert engine.completions["a"].finish_reason is FinishReason.LENGTH
+    assert collector.submitted == ["a", "b"]
 
 
 def test_what_can_never_fit_is_refused_with_the_numbers_and_the_rest_runs() -> None:
