@@ -10,7 +10,7 @@ from pathlib import Path
 
 from engine.engine import Engine
 from engine.errors import EngineError, SettingsError
-from engine.metrics import MetricsObserver
+from engine.metrics.observer import MetricsObserver
 from engine.model.load import load_model
 from engine.request import Completion
 from engine.workload import build_requests, read_workload
