@@ -70,10 +70,15 @@ class ContinuousScheduler:
         """Rows that running requests should get, decodes first, and the budget that is left."""
         budget = self.settings.token_budget
         scheduled: list[ScheduledRows] = []
-        for state in [s for s in self.running if s.is_decoding]:
+        decoding = [s for s in self.running if s.is_decoding]
+        # A guess must not keep others from a row of their own: later decodes, an unfinished prefill, or who waits.
+        may_join = bool(self.waiting) and len(self.running) < self.settings.max_active
+        others = int(len(decoding) < len(self.running) or may_join)
+        for index, state in enumerate(decoding):
             if budget < 1:
                 break
-            proposal = self._most_proposals(state, budget)
+            kept_for_others = len(decoding) - 1 - index + others
+            proposal = self._most_proposals(state, budget - kept_for_others)
             scheduled.append(ScheduledRows(state, 1, proposal))
             budget -= self._cost_of_decode(proposal)
         for state in self._in_order([s for s in self.running if not s.is_decoding]):

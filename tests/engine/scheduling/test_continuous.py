@@ -180,6 +180,15 @@ def test_a_speculative_step_costs_its_rows_or_one_unit_of_work() -> None:
     assert [segment.rows for segment in work.batches[1].segments] == [5, 5, 14]
 
 
+def test_a_guess_keeps_nobody_from_a_row_of_its_own() -> None:
+    speculation = {"drafter": "prompt-lookup", "tokens": 4}
+    first = request("a", 3, 40)
+    simulation = simulate([first, request("b", 3, 4, 100)], token_budget=5, speculation=speculation)
+    steps = [batch.step for batch in simulation.batches for segment in batch.segments if segment.request_id == "b"]
+    assert steps[0] <= 1
+    assert max(batch.packed_rows for batch in simulation.batches) <= 5
+
+
 def test_without_the_bonus_token_k_proposals_take_k_rows() -> None:
     speculation = {"drafter": "prompt-lookup", "tokens": 4, "bonus": False}
     simulation = simulate([request("a", 4, 20)], accept_all=True, speculation=speculation)
