@@ -182,10 +182,10 @@ def test_a_speculative_step_costs_its_rows_or_one_unit_of_work() -> None:
 
 def test_a_guess_keeps_nobody_from_a_row_of_its_own() -> None:
     speculation = {"drafter": "prompt-lookup", "tokens": 4}
-    first = request("a", 3, 40)
-    simulation = simulate([first, request("b", 3, 4, 100)], token_budget=5, speculation=speculation)
-    steps = [batch.step for batch in simulation.batches for segment in batch.segments if segment.request_id == "b"]
-    assert steps[0] <= 1
+    requests = [request("a", 3, 40), request("b", 12, 4, 100)]
+    simulation = simulate(requests, token_budget=5, speculation=speculation)
+    prefill_steps = [b.step for b in simulation.batches for s in b.segments if s.request_id == "b" and s.rows]
+    assert prefill_steps[:3] == [0, 1, 2]
     assert max(batch.packed_rows for batch in simulation.batches) <= 5
 
 
