@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+BENCH_FLAGS ?= --quick
 BACKEND ?= $(shell [ "$$(uname -s)" = Darwin ] || echo cpu,)
 
 .PHONY: demo test lint bench blame-score clean
@@ -20,7 +21,7 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/mypy
 
 bench: $(VENV)/.installed-dev
-	$(BIN)/python -m engine.bench --model "$$($(BIN)/python -c 'from divtrace.model_store import fetch_smollm2; print(fetch_smollm2())')"
+	$(BIN)/python -m engine.bench $(BENCH_FLAGS) --model "$$($(BIN)/python -c 'from divtrace.model_store import fetch_smollm2; print(fetch_smollm2())')"
 	$(BIN)/python -m divtrace.bench
 
 $(VENV)/bin/python:
