@@ -8,6 +8,7 @@ disk breaks at that step: from then on HDF5 cannot write to the file.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -62,6 +63,8 @@ def record(path: Path, flush_steps: int, steps: int) -> None:
 
 
 if __name__ == "__main__":
+    # A parent that runs in the background hands down an ignored SIGINT, and Python then leaves it ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         record(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
     except DivtraceError as error:

@@ -115,7 +115,7 @@ def test_a_disk_that_breaks_in_the_middle_of_a_flush_ends_in_one_sentence(tmp_pa
 
 def test_ctrl_c_ends_a_recording_with_a_footer(tmp_path: Path) -> None:
     path = tmp_path / "interrupted.h5"
-    process = start(path, steps=400_000)
+    process = start(path, steps=4000)
     assert process.stdout is not None
     while process.stdout.readline() != f"flushed {3 * FLUSH_STEPS}\n":
         pass
