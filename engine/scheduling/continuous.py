@@ -12,18 +12,17 @@ from engine.observer import LifecycleEvent
 from engine.scheduling.admission import may_start, reason_it_can_never_run
 from engine.scheduling.ordering import ordered, preemption_victim
 from engine.scheduling.plan import ScheduledRows, StepPlan
+from engine.scheduling.queues import RequestQueues
 from engine.settings import BudgetUnit, DrafterKind, EngineSettings
 from engine.state import Phase, RequestState
 
 
-class ContinuousScheduler:
+class ContinuousScheduler(RequestQueues):
     """Owns the waiting and running lists; the engine moves states between phases only through it."""
 
     def __init__(self, settings: EngineSettings, store: KVStore) -> None:
         self.settings = settings
-        self.store = store
-        self.waiting: list[RequestState] = []
-        self.running: list[RequestState] = []
+        super().__init__(store)
         self._admissions = 0
 
     def submit(self, state: RequestState) -> str | None:
@@ -34,21 +33,13 @@ class ContinuousScheduler:
             self.waiting.append(state)
         return reason
 
-    def remove(self, state: RequestState) -> None:
-        """Forget a request that ended, and free its K/V."""
-        if state in self.running:
-            self.running.remove(state)
-            self.store.release(state.id)
-        elif state in self.waiting:
-            self.waiting.remove(state)
-        state.phase = Phase.FINISHED
-
     def plan(self, step: int) -> StepPlan | None:
         """Rows for this step, None when nothing can run."""
         plan = StepPlan()
         plan.scheduled, budget = self._rows_of_running()
         while not self.store.can_grow({item.state.id: item.end_position(bonus=True) for item in plan.scheduled}):
-            self._preempt(plan, preemption_victim(self.running, self.settings.scheduling))
+            victim = preemption_victim(self.running, self.settings.scheduling)
+            self.preempt(plan, victim, "KV blocks ran out; will recompute")
             plan.scheduled, budget = self._rows_of_running()
         # Whoever is preempted is so before anything grows: a playback that does the same finds the same blocks.
         for item in plan.scheduled:
@@ -122,18 +113,6 @@ class ContinuousScheduler:
         if settings.long_prefill_threshold:
             rows = min(rows, settings.long_prefill_threshold)
         return min(rows, budget)
-
-    def _preempt(self, plan: StepPlan, victim: RequestState) -> None:
-        plan.lifecycle.append(
-            LifecycleEvent("preempted", victim.id, victim.computed_tokens, "KV blocks ran out; will recompute")
-        )
-        self.store.release(victim.id)
-        self.running.remove(victim)
-        victim.recompute_until = max(victim.recompute_until, victim.computed_tokens)
-        victim.computed_tokens = 0
-        victim.preemptions += 1
-        victim.phase = Phase.WAITING
-        self.waiting.insert(0, victim)
 
     def _admit(self, plan: StepPlan, budget: int) -> None:
         group_is_open = not self.running

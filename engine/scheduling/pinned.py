@@ -9,6 +9,7 @@ from engine.errors import PlaybackError
 from engine.kv.store import KVStore
 from engine.observer import LifecycleEvent
 from engine.scheduling.plan import ScheduledRows, StepPlan
+from engine.scheduling.queues import RequestQueues
 from engine.speculative.drafter import Proposal
 from engine.state import Phase, RequestState
 
@@ -36,30 +37,19 @@ class PinnedStep:
     ended: tuple[str, ...] = ()
 
 
-class PinnedScheduler:
+class PinnedScheduler(RequestQueues):
     """Plays `steps` back. Decides nothing: where the run cannot be followed it says so and stops."""
 
     def __init__(self, steps: Sequence[PinnedStep], store: KVStore, bonus: bool = True) -> None:
         self.steps = steps
-        self.store = store
+        super().__init__(store)
         self.bonus = bonus
-        self.waiting: list[RequestState] = []
-        self.running: list[RequestState] = []
 
     def submit(self, state: RequestState) -> str | None:
         """Make a request known; it starts where the pinned schedule starts it."""
         state.phase = Phase.WAITING
         self.waiting.append(state)
         return None
-
-    def remove(self, state: RequestState) -> None:
-        """Forget a request that ended, and free its K/V."""
-        if state in self.running:
-            self.running.remove(state)
-            self.store.release(state.id)
-        elif state in self.waiting:
-            self.waiting.remove(state)
-        state.phase = Phase.FINISHED
 
     def plan(self, step: int) -> StepPlan | None:
         """The pinned rows of `step`; None after the last one.
@@ -78,7 +68,9 @@ class PinnedScheduler:
             if request_id in known:
                 self.remove(known[request_id])
         for request_id in pinned.preempted:
-            self._preempt(plan, _find(known, request_id, step))
+            state = _find(known, request_id, step)
+            if state in self.running:
+                self.preempt(plan, state, "pinned")
         for rows in pinned.rows:
             self._schedule(plan, rows, _find(known, rows.request_id, step), step)
         return plan
@@ -92,18 +84,6 @@ class PinnedScheduler:
         for item in plan.scheduled:
             if item.proposal.tokens and not self.store.grow(item.state.id, item.end_position(self.bonus)):
                 raise no_block_is_free(item.state.last_scheduled_step, item.state.id)
-
-    def _preempt(self, plan: StepPlan, state: RequestState) -> None:
-        if state not in self.running:
-            return
-        plan.lifecycle.append(LifecycleEvent("preempted", state.id, state.computed_tokens, "pinned"))
-        self.store.release(state.id)
-        self.running.remove(state)
-        state.recompute_until = max(state.recompute_until, state.computed_tokens)
-        state.computed_tokens = 0
-        state.preemptions += 1
-        state.phase = Phase.WAITING
-        self.waiting.insert(0, state)
 
     def _schedule(self, plan: StepPlan, rows: PinnedRows, state: RequestState, step: int) -> None:
         if state.phase is Phase.WAITING:
