@@ -86,7 +86,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except click.exceptions.Exit as error:
         return int(error.exit_code)
     except click.ClickException as error:
-        error.show()
+        context = getattr(error, "ctx", None)
+        command = f"divtrace {context.info_name}" if context is not None and context.parent is not None else "divtrace"
+        click.echo(f"divtrace: {error.format_message().rstrip('.')}; run {command} --help for what it takes.", err=True)
         return EXIT_TROUBLE
     except (KeyboardInterrupt, click.exceptions.Abort):
         click.echo("divtrace: interrupted.", err=True)
