@@ -132,5 +132,5 @@ class Preempt(Fault):
         self.is_done = True
         plan.scheduled.remove(mine)
         plan.lifecycle.append(LifecycleEvent("preempted", state.id, state.computed_tokens, "asked for by a test"))
-        engine.scheduler._preempt(StepPlan(), state)  # type: ignore[attr-defined]
+        engine.scheduler.preempt(StepPlan(), state, "planted")  # type: ignore[attr-defined]
         return plan
