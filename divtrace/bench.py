@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from divtrace.recorder import Recorder
+from divtrace.recorder.recorder import Recorder
 from divtrace.recording import load_shared, resolve_model
 from divtrace.trace.reader import open_trace
 from divtrace.trace.schema import Level

@@ -15,11 +15,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from divtrace.blame.blame import ProofOptions, blame
-from divtrace.diff.compare import diff_traces
-from divtrace.diff.records import RequestDiff
+from divtrace.divergence.compare import diff_traces
+from divtrace.divergence.records import RequestDiff
 from divtrace.recording import Arm, RecordOptions, load_shared, record_arm, resolve_model
 from divtrace.trace.reader import open_trace
+from divtrace.verdict.blame import ProofOptions, blame
 from engine.errors import EngineError
 from engine.model.load import LoadedModel
 from engine.workload import parse_workload

@@ -10,7 +10,7 @@ from typing import Any
 
 from divtrace.errors import DivtraceError
 from divtrace.model_store import fetch_smollm2
-from divtrace.recorder import Recorder
+from divtrace.recorder.recorder import Recorder
 from divtrace.trace.schema import Level
 from engine.decide import ForcedTokens
 from engine.engine import Engine

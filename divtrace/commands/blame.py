@@ -10,8 +10,6 @@ import click
 from rich.console import Console
 from rich.status import Status
 
-from divtrace.blame.blame import ProofOptions, blame
-from divtrace.blame.records import BlameResult, Verdict
 from divtrace.commands.options import print_json, stdout_console
 from divtrace.errors import DivtraceError
 from divtrace.proof.past_flip import MOST_POSITIONS
@@ -22,6 +20,8 @@ from divtrace.render.verdict import render_verdict, verdict_sentence
 from divtrace.replay.models import load_model_of
 from divtrace.trace.bundle import Bundle, is_bundle
 from divtrace.trace.reader import Trace, open_trace
+from divtrace.verdict.blame import ProofOptions, blame
+from divtrace.verdict.records import BlameResult, Verdict
 
 
 @dataclass(frozen=True, slots=True)

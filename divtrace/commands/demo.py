@@ -11,8 +11,8 @@ from pathlib import Path
 
 import click
 
-from divtrace.diff.compare import diff_traces
-from divtrace.diff.records import DiffResult, Outcome
+from divtrace.divergence.compare import diff_traces
+from divtrace.divergence.records import DiffResult, Outcome
 from divtrace.errors import DivtraceError
 from divtrace.model_store import fetch_smollm2
 from divtrace.trace.reader import open_trace

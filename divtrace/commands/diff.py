@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from divtrace.commands.options import print_json, stdout_console
-from divtrace.diff.compare import diff_traces
-from divtrace.diff.records import Outcome
+from divtrace.divergence.compare import diff_traces
+from divtrace.divergence.records import Outcome
 from divtrace.errors import DivtraceError
 from divtrace.render.diff import diff_sentence, render_diff
 from divtrace.render.document import diff_document

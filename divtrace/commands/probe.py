@@ -10,10 +10,10 @@ from rich.console import Console
 from rich.status import Status
 
 from divtrace.commands.options import stdout_console
-from divtrace.probe.document import render_html
-from divtrace.probe.request import DEFAULT_ROW_COUNTS, SMALL_SHAPES, LinearShape, ProbeRequest
-from divtrace.probe.run import run_probe
-from divtrace.probe.table import render_table
+from divtrace.probing.document import render_html
+from divtrace.probing.request import DEFAULT_ROW_COUNTS, SMALL_SHAPES, LinearShape, ProbeRequest
+from divtrace.probing.run import run_probe
+from divtrace.probing.table import render_table
 from divtrace.recording import load_shared, resolve_model
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import click
 
-from divtrace.blame.blame import ProofOptions, blame
 from divtrace.replay.models import load_model_of
 from divtrace.report.write import write_report
 from divtrace.trace.reader import open_trace
+from divtrace.verdict.blame import ProofOptions, blame
 
 
 @click.command("report")

@@ -10,10 +10,10 @@ from divtrace.align.index import Integers
 from divtrace.align.pairing import RequestPair
 from divtrace.align.runs import RunPair
 from divtrace.align.timeline import Timeline
-from divtrace.diff.compare import diff_runs
-from divtrace.diff.logits import token_of
-from divtrace.diff.records import RequestDiff
-from divtrace.diff.requests import diff_request
+from divtrace.divergence.compare import diff_runs
+from divtrace.divergence.logits import token_of
+from divtrace.divergence.records import RequestDiff
+from divtrace.divergence.requests import diff_request
 from divtrace.errors import DivtraceError
 from divtrace.origin.batches import find_neighbours
 from divtrace.origin.candidates import Decided, find_candidates

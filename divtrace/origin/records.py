@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from divtrace.diff.records import Ending, Token, TokenDivergence
+from divtrace.divergence.records import Ending, Token, TokenDivergence
 
 SCHEMA = "divtrace.origin/1"
 

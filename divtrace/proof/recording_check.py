@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from divtrace.record.logits import hash_logits
+from divtrace.recorder.logits import hash_logits
 from divtrace.replay.choices import repeatable_choices
 from divtrace.replay.replay import Replayer
 from divtrace.replay.watchers import Watcher

@@ -9,8 +9,8 @@ import numpy as np
 
 from divtrace.align.index import TraceIndex
 from divtrace.align.runs import RunPair
-from divtrace.diff.logits import token_of
-from divtrace.diff.records import Token
+from divtrace.divergence.logits import token_of
+from divtrace.divergence.records import Token
 from divtrace.errors import EvidenceError
 from divtrace.origin.records import OriginResult
 from divtrace.proof.decision import Deciding, deciding

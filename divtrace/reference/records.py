@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from divtrace.diff.records import Token
+from divtrace.divergence.records import Token
 
 
 class Agreement(StrEnum):

@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from divtrace.blame.records import BlameResult
 from divtrace.render.verdict import verdict_sentence
+from divtrace.verdict.records import BlameResult
 
 _BLAME = TypeAdapter(BlameResult)
 ADDED = {

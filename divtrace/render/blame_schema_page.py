@@ -10,8 +10,8 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from divtrace.blame.records import SCHEMA
 from divtrace.render.blame_document import blame_schema
+from divtrace.verdict.records import SCHEMA
 
 HEAD = f"""# `divtrace blame --json`
 

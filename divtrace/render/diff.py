@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from divtrace.diff.records import (
+from divtrace.divergence.records import (
     DiffResult,
     DraftStatistics,
     Ending,

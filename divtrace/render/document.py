@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from divtrace.diff.records import DiffResult
+from divtrace.divergence.records import DiffResult
 from divtrace.origin.records import OriginResult
 from divtrace.render.blame import blame_sentence
 from divtrace.render.diff import diff_sentence

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from divtrace.blame.records import BlameResult, Verdict
 from divtrace.origin.records import OriginResult
 from divtrace.proof.records import Causality, Direction, Method, ProofResult, Subject
 from divtrace.reference.records import Agreement
@@ -21,6 +20,7 @@ from divtrace.render.proof import neutral_words, trial_name, trial_words
 from divtrace.render.sentence import batch_words, described_side, origin_cause
 from divtrace.render.text import counted, logit, name, positions, quoted, visible
 from divtrace.render.verdict import CONFIDENCE_WORDS, NATURE_WORDS, verdict_sentence
+from divtrace.verdict.records import BlameResult, Verdict
 
 MOST_TRIALS = 6
 RULED_OUT = {

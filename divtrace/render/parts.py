@@ -8,7 +8,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from divtrace.diff.records import Flip, TokenDivergence, TopLogit
+from divtrace.divergence.records import Flip, TokenDivergence, TopLogit
 from divtrace.render.text import drift, logit, quoted
 
 LABEL_COLUMNS = 12

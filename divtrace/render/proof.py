@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from rich.console import RenderableType
 
-from divtrace.diff.records import Token
+from divtrace.divergence.records import Token
 from divtrace.origin.records import OriginResult
 from divtrace.proof.records import Direction, Method, NeutralTrial, Outcome, ProofResult, Trial
 from divtrace.render.parts import line

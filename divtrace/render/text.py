@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from rich.console import Console, RenderableType
 
-from divtrace.diff.records import Token
+from divtrace.divergence.records import Token
 from divtrace.origin.records import PositionRange
 
 LONGEST_TOKEN_TEXT = 32

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from divtrace.blame.records import BlameResult, Confidence, Nature, Verdict
 from divtrace.origin.records import OriginResult
 from divtrace.render.blame import render_evidence
 from divtrace.render.measurements import past_flip_lines, reference_lines
@@ -17,6 +16,7 @@ from divtrace.render.parts import heading, line
 from divtrace.render.proof import proof_lines
 from divtrace.render.sentence import blame_sentence
 from divtrace.render.text import visible
+from divtrace.verdict.records import BlameResult, Confidence, Nature, Verdict
 
 CONTROL_COLUMNS = 16
 MARKS = {True: "holds", False: "FAILS", None: "not asked"}

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from divtrace.errors import EvidenceError
-from divtrace.recorder import Recorder
+from divtrace.recorder.recorder import Recorder
 from divtrace.recording import StepCallback
 from divtrace.replay.schedule import RecordedRun, read_run
 from divtrace.trace.reader import Trace

@@ -12,7 +12,7 @@ import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
-from divtrace.record.logits import hash_logits
+from divtrace.recorder.logits import hash_logits
 from engine.known import KnownStep
 from engine.observer import LayerRows, ObserverNeeds, RunInfo, StepEvent
 from engine.request import Completion, Request

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from divtrace.align.index import TraceIndex
 from divtrace.align.runs import RunPair
-from divtrace.blame.records import BlameResult
 from divtrace.origin.records import OriginResult, PositionRange
 from divtrace.report.evidence import cause_steps
 from divtrace.report.kv_map import read_kv_map
@@ -12,6 +11,7 @@ from divtrace.report.model import Focus, OriginMark, Report, RequestPage, String
 from divtrace.report.requests import RequestReader, in_reading_order
 from divtrace.report.runs import read_run
 from divtrace.trace.reader import Trace
+from divtrace.verdict.records import BlameResult
 
 
 def build_single(trace: Trace) -> Report:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from divtrace.blame.records import BlameResult, Confidence
 from divtrace.origin.records import Crossing, Origin, OriginResult
 from divtrace.proof.records import Direction, Method, ProofResult, Trial
 from divtrace.render.text import counted, listed
 from divtrace.report.page_text import short_text
+from divtrace.verdict.records import BlameResult, Confidence
 
 CONFIDENCE_BADGES = {
     Confidence.PROVEN: "proven by re-running, both ways",

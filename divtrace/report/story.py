@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from divtrace.blame.records import BlameResult, Confidence, Nature, Verdict
 from divtrace.origin.records import Origin, OriginKind
 from divtrace.render.sentence import described_side
 from divtrace.render.text import counted
@@ -25,6 +24,7 @@ from divtrace.report.evidence import (
     who_joined,
 )
 from divtrace.report.page_text import short_text
+from divtrace.verdict.records import BlameResult, Confidence, Nature, Verdict
 
 ROUNDING_VERDICTS = frozenset(
     {

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from divtrace.blame.records import BlameResult
-from divtrace.diff.records import DraftStatistics, RequestDiff
+from divtrace.divergence.records import DraftStatistics, RequestDiff
 from divtrace.origin.records import BatchRecord, OriginResult
 from divtrace.proof.records import Method, NeutralTrial, ProofResult, Trial
 from divtrace.render.measurements import AGREEMENT_WORDS
@@ -13,6 +12,7 @@ from divtrace.render.proof import trial_name
 from divtrace.render.text import counted, drift, listed, logit, positions
 from divtrace.report.evidence import crossing_sentence, main_crossing, origin_of, quoted_text, who_joined
 from divtrace.report.page_text import page_text, short_text
+from divtrace.verdict.records import BlameResult
 
 MARKS = {True: "✓ holds", False: "✗ fails", None: "– not asked"}
 LONGEST_TABLE = 200

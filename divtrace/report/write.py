@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from divtrace import __version__
-from divtrace.blame.blame import blame as blame_runs
-from divtrace.blame.records import BlameResult
 from divtrace.report.build import build_pair, build_single
 from divtrace.report.page import Page, render_page
 from divtrace.report.page_text import page_text
@@ -26,6 +24,8 @@ from divtrace.report.tables import (
 )
 from divtrace.show.render_run import run_facts
 from divtrace.trace.reader import Trace
+from divtrace.verdict.blame import blame as blame_runs
+from divtrace.verdict.records import BlameResult
 
 
 def write_report(

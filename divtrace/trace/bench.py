@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from divtrace.recorder import Recorder
+from divtrace.recorder.recorder import Recorder
 from divtrace.trace.schema import Level
 from engine.batch import Batch, Segment, SegmentKind
 from engine.observer import (

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from divtrace.record.hashing import digest_rows, digest_step
+from divtrace.recorder.hashing import digest_rows, digest_step
 from divtrace.trace.header import Header
 from divtrace.trace.schema import Level
 from divtrace.trace.writer import TraceWriter

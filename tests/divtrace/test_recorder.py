@@ -10,8 +10,8 @@ import pytest
 import xxhash
 
 from divtrace.errors import EvidenceError, TraceError
-from divtrace.record.step_columns import StepFlag
-from divtrace.recorder import Recorder
+from divtrace.recorder.recorder import Recorder
+from divtrace.recorder.step_columns import StepFlag
 from divtrace.trace.reader import Trace, open_trace
 from divtrace.trace.schema import Level
 from engine.batch import SegmentKind

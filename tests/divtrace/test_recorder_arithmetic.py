@@ -11,8 +11,8 @@ import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from divtrace.record.hashing import as_numpy, digest_step, hash_kv_rows, hash_rows, row_magnitudes
-from divtrace.record.logits import are_finite, hash_logits, log_sum_exp, top_logits
+from divtrace.recorder.hashing import as_numpy, digest_step, hash_kv_rows, hash_rows, row_magnitudes
+from divtrace.recorder.logits import are_finite, hash_logits, log_sum_exp, top_logits
 from engine.observer import LayerRows
 
 COARSE = st.sampled_from([np.float32(x) for x in (-2, -1, -0.0, 0.0, 0.5, 1, 3, np.inf, -np.inf, np.nan)])

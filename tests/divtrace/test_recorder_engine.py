@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from divtrace.record.tensors import TensorSettings
-from divtrace.recorder import Recorder
+from divtrace.recorder.recorder import Recorder
+from divtrace.recorder.tensors import TensorSettings
 from divtrace.trace.check import check_trace
 from divtrace.trace.reader import Trace, open_trace
 from divtrace.trace.schema import Level

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from divtrace.errors import TraceError
-from divtrace.record.step_flags import StepFlag
-from divtrace.record.tensors import TensorSettings
-from divtrace.recorder import Recorder
+from divtrace.recorder.recorder import Recorder
+from divtrace.recorder.step_flags import StepFlag
+from divtrace.recorder.tensors import TensorSettings
 from divtrace.trace.check import check_trace
 from divtrace.trace.reader import Trace, open_trace
 from divtrace.trace.schema import Level

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from divtrace.blame.records import Verdict
 from divtrace.origin.records import SiteClass
-from divtrace.recorder import Recorder
+from divtrace.recorder.recorder import Recorder
 from divtrace.trace.schema import Level
+from divtrace.verdict.records import Verdict
 from engine.errors import EngineError
 from engine.model.load import LoadedModel
 from engine.observer import Observer

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from divtrace.blame.records import Verdict
 from divtrace.origin.records import SiteClass
 from divtrace.trace.reader import open_trace
 from divtrace.trace.schema import Level
+from divtrace.verdict.records import Verdict
 from engine.request import Arrival, Request
 from tests.faults.build import Fault, several
 from tests.faults.case import Arm, Case, Pair, Truth, swapped

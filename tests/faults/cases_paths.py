@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from divtrace.blame.records import Verdict
 from divtrace.origin.records import SiteClass
+from divtrace.verdict.records import Verdict
 from engine.kernels.policy import LinearPath
 from engine.settings import EngineSettings
 from tests.faults.build import Fault, several

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from divtrace.blame.records import Verdict
 from divtrace.origin.records import SiteClass
+from divtrace.verdict.records import Verdict
 from engine.batch import SegmentKind
 from engine.request import Arrival, Request, SamplingParams
 from tests.faults.build import several

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from divtrace.blame.records import Verdict
+from divtrace.verdict.records import Verdict
 from engine.kernels.policy import LinearPath
 from engine.request import SamplingParams
 from tests.faults.build import Fault, several

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from divtrace.blame.records import Verdict
 from divtrace.origin.records import SiteClass
 from divtrace.trace.reader import Trace, open_trace
+from divtrace.verdict.records import Verdict
 from tests.faults.case import Oracle, Pair, Truth
 
 

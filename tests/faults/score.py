@@ -12,10 +12,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from divtrace.blame.blame import ProofOptions, blame
-from divtrace.blame.records import BlameResult, Verdict
 from divtrace.errors import DivtraceError
 from divtrace.trace.reader import open_trace
+from divtrace.verdict.blame import ProofOptions, blame
+from divtrace.verdict.records import BlameResult, Verdict
 from tests.faults.build import installed
 from tests.faults.case import Case, Pair, Truth, plant
 from tests.faults.kernels import fault_kernels

@@ -10,7 +10,7 @@ import pytest
 from divtrace.align.index import TraceIndex
 from divtrace.origin.choices import choice_faults
 from divtrace.origin.find import find_origins
-from divtrace.record.step_flags import StepFlag
+from divtrace.recorder.step_flags import StepFlag
 from divtrace.replay.replay import Replayer
 from divtrace.replay.verify import compare_replay
 from divtrace.trace.reader import Trace, open_trace

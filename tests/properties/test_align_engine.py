@@ -12,11 +12,11 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from divtrace.diff.compare import diff_traces
-from divtrace.diff.records import DiffResult, Outcome
+from divtrace.divergence.compare import diff_traces
+from divtrace.divergence.records import DiffResult, Outcome
 from divtrace.origin.find import find_origins
 from divtrace.origin.records import OriginKind, OriginResult
-from divtrace.recorder import Recorder
+from divtrace.recorder.recorder import Recorder
 from divtrace.trace.reader import Trace, open_trace
 from engine.engine import Engine
 from engine.request import Arrival, Request

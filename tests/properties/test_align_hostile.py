@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from divtrace.diff.compare import diff_traces
+from divtrace.divergence.compare import diff_traces
 from divtrace.errors import DivtraceError
 from divtrace.origin.find import find_origins
 from divtrace.render.blame import render_blame

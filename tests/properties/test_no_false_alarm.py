@@ -11,13 +11,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from divtrace.blame.blame import blame
-from divtrace.blame.records import Verdict
-from divtrace.diff.compare import diff_traces
-from divtrace.diff.records import Outcome
-from divtrace.recorder import Recorder
+from divtrace.divergence.compare import diff_traces
+from divtrace.divergence.records import Outcome
+from divtrace.recorder.recorder import Recorder
 from divtrace.recording import run_recorded
 from divtrace.trace.reader import open_trace
+from divtrace.verdict.blame import blame
+from divtrace.verdict.records import Verdict
 from engine.model.load import LoadedModel
 from engine.request import Arrival, Request, SamplingParams
 from engine.settings import EngineSettings

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from divtrace.diff.compare import diff_traces
-from divtrace.diff.records import Outcome
+from divtrace.divergence.compare import diff_traces
+from divtrace.divergence.records import Outcome
 from divtrace.origin.find import find_origins
 from divtrace.trace.reader import open_trace
 from engine.request import Request

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from divtrace.errors import TraceError
-from divtrace.record.hashing import hash_kv_rows
-from divtrace.recorder import Recorder
+from divtrace.recorder.hashing import hash_kv_rows
+from divtrace.recorder.recorder import Recorder
 from divtrace.trace.reader import Trace, open_trace
 from divtrace.trace.schema import Level
 from engine.batch import SegmentKind

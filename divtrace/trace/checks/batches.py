@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from divtrace.record.hashing import digest_rows, digest_step
+from divtrace.recorder.hashing import digest_rows, digest_step
 from divtrace.trace.checks.finding import Finding, where_wrong
 from divtrace.trace.reader import Trace
 from divtrace.trace.schema import Level

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from divtrace.align.runs import RunPair
-from divtrace.diff.compare import diff_traces
+from divtrace.divergence.compare import diff_traces
 from divtrace.origin.find import find_origins
 from divtrace.trace.reader import open_trace
 from engine.batch import SegmentKind

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from divtrace.diff.compare import diff_traces
-from divtrace.diff.records import Outcome
+from divtrace.divergence.compare import diff_traces
+from divtrace.divergence.records import Outcome
 from divtrace.errors import DivtraceError
 from divtrace.origin.find import find_origins
 from divtrace.origin.records import Circumstance, OriginKind, SiteClass

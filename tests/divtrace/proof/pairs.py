@@ -12,7 +12,7 @@ from divtrace.align.runs import RunPair
 from divtrace.origin.find import find_origins_of
 from divtrace.origin.records import OriginResult
 from divtrace.proof.counterfactual import Counterfactuals
-from divtrace.recorder import Recorder
+from divtrace.recorder.recorder import Recorder
 from divtrace.recording import run_recorded
 from divtrace.replay.replay import Replayer
 from divtrace.trace.reader import open_trace

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from divtrace.blame.records import Confidence
-from divtrace.blame.verdict import judge
 from divtrace.proof.cache import fingerprint
 from divtrace.proof.counterfactual import Counterfactuals, Progress
 from divtrace.proof.prove import prove
 from divtrace.proof.records import Causality, Direction, Method, ProofResult
 from divtrace.trace.reader import open_trace
+from divtrace.verdict.records import Confidence
+from divtrace.verdict.verdict import judge
 from engine.request import Request
 from tests.divtrace.proof.pairs import Pair, flipping_pair, handoff, opened, prompt, record
 

@@ -7,14 +7,14 @@ from pathlib import Path
 import mlx.core as mx
 import pytest
 
-from divtrace.blame.blame import ProofOptions, blame
-from divtrace.blame.records import Confidence, Nature, Verdict
 from divtrace.origin.records import OriginKind
 from divtrace.proof.counterfactual import Counterfactuals
 from divtrace.proof.prove import prove
 from divtrace.proof.records import Causality, Method, Subject
 from divtrace.proof.row_counts import row_count_candidates
 from divtrace.trace.reader import open_trace
+from divtrace.verdict.blame import ProofOptions, blame
+from divtrace.verdict.records import Confidence, Nature, Verdict
 from engine.kernels import blas, linear
 from engine.kernels.policy import LinearPath
 from engine.kernels.site import LinearSite

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.text import Text
 
-from divtrace.diff.records import Token
+from divtrace.divergence.records import Token
 from divtrace.origin.records import PositionRange
 from divtrace.render.text import LEFT_TO_RIGHT_MARK, counted, listed, plain, positions, quoted, visible
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from divtrace.diff.compare import diff_traces
-from divtrace.diff.records import DiffResult
+from divtrace.divergence.compare import diff_traces
+from divtrace.divergence.records import DiffResult
 from divtrace.origin.find import find_origins
 from divtrace.origin.records import OriginResult
 from divtrace.render.blame import render_blame

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from divtrace.recorder import Recorder
+from divtrace.recorder.recorder import Recorder
 from divtrace.recording import run_recorded
 from divtrace.replay.replay import Replayer
 from divtrace.replay.schedule import read_run

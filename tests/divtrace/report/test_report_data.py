@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from divtrace.align.index import TraceIndex
 from divtrace.align.runs import RunPair
-from divtrace.blame.blame import blame
 from divtrace.report.bars import read_bars
 from divtrace.report.build import build_pair, build_single
 from divtrace.report.drift import decision_drift
@@ -21,6 +20,7 @@ from divtrace.report.page_text import PART_OF_A_CHARACTER, page_text, token_text
 from divtrace.report.requests import Budget
 from divtrace.trace.reader import open_trace
 from divtrace.trace.schema import Level
+from divtrace.verdict.blame import blame
 from engine.batch import SegmentKind
 from tests.divtrace.report.pairs import write_flip
 from tests.divtrace.trace.builders import TraceBuilder, example_run, segment

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from divtrace.blame.blame import blame
-from divtrace.blame.records import BlameResult, Confidence, Nature, Verdict
 from divtrace.report import write_report
 from divtrace.report.page import script_safe_json
 from divtrace.report.story import tell
 from divtrace.trace.reader import Trace
+from divtrace.verdict.blame import blame
+from divtrace.verdict.records import BlameResult, Confidence, Nature, Verdict
 from tests.divtrace.report.pairs import HOSTILE_TEXTS, write_flip, write_hostile
 
 

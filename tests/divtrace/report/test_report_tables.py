@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from divtrace.blame.blame import blame
-from divtrace.blame.records import BlameResult, Confidence, Nature
 from divtrace.proof.records import (
     Causality,
     Direction,
@@ -24,6 +22,8 @@ from divtrace.report import write_report
 from divtrace.report.evidence import proof_line
 from divtrace.report.tables import chain, drafts_table, origin_table, requests_table, settings_table, trials_table
 from divtrace.trace.reader import Trace, open_trace
+from divtrace.verdict.blame import blame
+from divtrace.verdict.records import BlameResult, Confidence, Nature
 from tests.divtrace.report.pairs import write_flip
 from tests.divtrace.trace.builders import example_run
 

@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from divtrace.recorder import Recorder
+from divtrace.recorder.recorder import Recorder
 from divtrace.trace.schema import Level
 from engine.batch import Batch, Segment, SegmentKind
 from engine.observer import (

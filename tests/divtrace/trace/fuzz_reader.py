@@ -23,7 +23,7 @@ import h5py
 import numpy as np
 
 from divtrace.errors import DivtraceError
-from divtrace.recorder import Recorder
+from divtrace.recorder.recorder import Recorder
 from divtrace.trace.check import check_trace
 from divtrace.trace.reader import Trace, open_trace
 from divtrace.trace.schema import TABLES

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from divtrace.errors import DivtraceError
-from divtrace.recorder import Recorder
+from divtrace.recorder.recorder import Recorder
 from engine.batch import SegmentKind
 from engine.observer import StepEvent
 from tests.divtrace.trace.builders import TraceBuilder, segment

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from divtrace.errors import TraceError
-from divtrace.recorder import Recorder
+from divtrace.recorder.recorder import Recorder
 from divtrace.trace.check import check_trace
 from divtrace.trace.disk_reserve import is_being_written
 from divtrace.trace.header import Header
