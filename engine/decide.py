@@ -35,6 +35,7 @@ class Decision:
     """What one segment committed: `tokens` in order, and the rows behind them.
 
     The K/V of all committed tokens but the last is valid afterwards; rows of rejected proposals are rolled back.
+    `failure` says why no token can be chosen behind `tokens`: the request cannot go on. None when it can.
     """
 
     request_id: str
@@ -42,6 +43,7 @@ class Decision:
     sampled: tuple[SampledRow, ...]
     processed: Logits
     draft: Draft | None = None
+    failure: str | None = None
 
 
 def decide(
@@ -63,16 +65,13 @@ def decide(
         proposal: what was proposed; empty outside verification.
         drafter: name of who proposed it.
         forced: tokens that a replay pins.
-
-    Raises:
-        EngineError: the logits hold NaN or no token is possible; names request and position.
     """
     request = state.request
     first_position = state.known_tokens
     history = () if request.sampling.leaves_logits_unchanged else state.tokens
     processed = process_rows(logits, request.sampling, history, len(request.prompt), proposal.tokens)
     verification = verify(processed, proposal, request.sampling, request.id, first_position)
-    committed = _committed(state, verification, proposal, forced)
+    committed, failure = _committed(state, verification, proposal, forced)
     kept = _until_stop(state, committed)
     sampled = tuple(
         SampledRow(
@@ -87,21 +86,24 @@ def decide(
         for index, token in enumerate(verification.chosen_tokens)
     )
     draft = _draft(request.id, first_position, proposal, kept, drafter) if proposal.tokens else None
-    return Decision(request.id, kept, sampled, processed, draft)
+    return Decision(request.id, kept, sampled, processed, draft, failure if kept == committed else None)
 
 
 def _committed(
     state: RequestState, verification: Verification, proposal: Proposal, forced: ForcedTokens
-) -> tuple[int, ...]:
+) -> tuple[tuple[int, ...], str | None]:
+    """The tokens to commit, and why no token can follow them where none can. A pinned token needs no logits."""
     if forced.at(state.id, len(state.output)) is None:
-        return verification.committed
+        return verification.committed, verification.failure
     committed: list[int] = []
-    for index, chosen in enumerate(verification.chosen_tokens):
+    for index, (chosen, failure) in enumerate(zip(verification.chosen_tokens, verification.failures, strict=True)):
         pinned = forced.at(state.id, len(state.output) + index)
+        if pinned is None and failure is not None:
+            return tuple(committed), failure
         committed.append(chosen if pinned is None else pinned)
         if index >= len(proposal.tokens) or proposal.tokens[index] != committed[-1]:
             break
-    return tuple(committed)
+    return tuple(committed), None
 
 
 def _until_stop(state: RequestState, committed: tuple[int, ...]) -> tuple[int, ...]:

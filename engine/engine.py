@@ -43,6 +43,13 @@ from engine.settings import EngineSettings
 from engine.speculation import Speculator, build_speculator
 from engine.state import Phase, RequestState
 
+LIFECYCLE_KINDS = {
+    FinishReason.CANCELLED: "cancelled",
+    FinishReason.TIMEOUT: "timed_out",
+    FinishReason.REFUSED: "refused",
+    FinishReason.ERROR: "failed",
+}
+
 
 class Engine:
     """Serves requests on one model. Use as a context manager: the model is instrumented until `close`.
@@ -158,7 +165,7 @@ class Engine:
         """Run one step. False when every request has ended.
 
         Raises:
-            EngineError: a decision was impossible (NaN logits), or a request can never be scheduled.
+            EngineError: a request can never be scheduled, or K/V memory is not sound.
         """
         started = time.perf_counter()
         plan = self._plan()
@@ -262,7 +269,7 @@ class Engine:
         for decision in decisions:
             state = self.states[decision.request_id]
             state.output.extend(decision.tokens)
-            if state.first_token_s is None:
+            if state.first_token_s is None and decision.tokens:
                 state.first_token_s = now
             if state.computed_tokens > state.known_tokens - 1:
                 state.computed_tokens = state.known_tokens - 1
@@ -273,19 +280,16 @@ class Engine:
             elif state.remaining_output <= 0:
                 state.text += state.stop_watch.finish().text
                 self._end(state, FinishReason.LENGTH, "")
+            elif decision.failure is not None:
+                state.text += state.stop_watch.finish().text
+                self._end(state, FinishReason.ERROR, decision.failure)
 
     def _end(self, state: RequestState, reason: FinishReason, detail: str) -> None:
-        kinds = {
-            FinishReason.CANCELLED: "cancelled",
-            FinishReason.TIMEOUT: "timed_out",
-            FinishReason.REFUSED: "refused",
-        }
-        self.scheduler.remove(state)
+        self.scheduler.remove(state, reusable=reason is not FinishReason.ERROR)
         self.speculator.closed(state.id)
         state.finish_reason, state.detail = reason, detail
-        self._lifecycle.append(
-            LifecycleEvent(kinds.get(reason, "finished"), state.id, state.computed_tokens, detail or reason.value)
-        )
+        kind = LIFECYCLE_KINDS.get(reason, "finished")
+        self._lifecycle.append(LifecycleEvent(kind, state.id, state.computed_tokens, detail or reason.value))
         completion = Completion(
             request_id=state.id,
             tokens=tuple(state.output),

@@ -15,5 +15,9 @@ class SettingsError(EngineError):
     """A setting, policy or workload that makes no sense; the message names the field and its value."""
 
 
+class LogitsError(EngineError):
+    """No token can be chosen from a row of logits; the message names the row. It ends one request, never the run."""
+
+
 class PlaybackError(EngineError):
     """A pinned schedule could not be followed; the message names the step."""

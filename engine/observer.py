@@ -48,7 +48,9 @@ class SampledRow:
     """One decision: the token at `position` was chosen from logits row `head_row` (packed row `row`).
 
     `committed` is False for verification rows behind a rejected draft token: their logits were computed and
-    then dropped. `random_number` is the uniform draw in [0, 1), None when the choice was greedy.
+    then dropped. It is False too where no token can be chosen (NaN, +Inf, all -Inf): the request ends there with
+    reason `error`, and `chosen_token` is that of the largest number. `random_number` is the uniform draw in
+    [0, 1), None when the choice was greedy or failed.
     """
 
     request_id: str
@@ -100,7 +102,7 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class LifecycleEvent:
-    """Something that happened to a request: admitted, preempted, finished, cancelled, refused, timed_out.
+    """Something that happened to a request: admitted, preempted, finished, cancelled, refused, timed_out, failed.
 
     `position` is the number of positions that were computed at that moment; `detail` is free text.
     """

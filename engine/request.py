@@ -14,6 +14,7 @@ class FinishReason(StrEnum):
     CANCELLED = "cancelled"
     TIMEOUT = "timeout"
     REFUSED = "refused"
+    ERROR = "error"
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from engine.scheduling.pinned import PinnedRows, PinnedStep
 from engine.settings import EngineSettings, parse_settings
 
 ENDED_FROM_OUTSIDE = ("cancelled", "timed_out")
+FAILED = "failed"
 _SAMPLING = TypeAdapter(SamplingParams)
 _OVERRIDES = TypeAdapter(tuple[SiteOverride, ...])
 
@@ -115,6 +116,7 @@ def _steps(trace: Trace, names: Sequence[str]) -> tuple[PinnedStep, ...]:
     rows = _rows_by_step(trace, names)
     preempted: dict[int, list[str]] = defaultdict(list)
     ended: dict[int, list[str]] = defaultdict(list)
+    failed: dict[int, list[str]] = defaultdict(list)
     kinds = [trace.string(int(k)) for k in trace.column("events", "kind_string")]
     for kind, step, request in zip(
         kinds, trace.column("events", "step"), trace.column("events", "request"), strict=True
@@ -123,8 +125,11 @@ def _steps(trace: Trace, names: Sequence[str]) -> tuple[PinnedStep, ...]:
             preempted[int(step)].append(names[int(request)])
         elif kind in ENDED_FROM_OUTSIDE:
             ended[int(step)].append(names[int(request)])
+        elif kind == FAILED:
+            failed[int(step) + 1].append(names[int(request)])
     return tuple(
-        PinnedStep(tuple(rows[step]), tuple(preempted[step]), tuple(ended[step])) for step in range(trace.step_count)
+        PinnedStep(tuple(rows[step]), tuple(preempted[step]), tuple(ended[step]), tuple(failed[step]))
+        for step in range(trace.step_count)
     )
 
 

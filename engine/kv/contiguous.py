@@ -139,7 +139,7 @@ class ContiguousStore:
             child.layers[layer] = _LayerRows(rows.keys.clone(), rows.values.clone(), rows.capacity, written)
         return Admission(child.length, reused_rows(child_id, child.writers, self._numbers.names))
 
-    def release(self, request_id: str) -> None:
+    def release(self, request_id: str, reusable: bool = True) -> None:  # noqa: ARG002 (nothing is cached)
         """Close a request and free its arrays."""
         self._open(request_id)
         del self._requests[request_id]

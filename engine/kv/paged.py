@@ -85,9 +85,12 @@ class PagedStore:
         """
         self._tables.truncate(request_id, length)
 
-    def release(self, request_id: str) -> None:
-        """Close a request; its full blocks stay cached until they are evicted."""
-        self._tables.release(request_id)
+    def release(self, request_id: str, reusable: bool = True) -> None:
+        """Close a request; its full blocks stay cached until they are evicted.
+
+        `reusable` off: those that nobody else owns leave the cache (their rows may hold NaN).
+        """
+        self._tables.release(request_id, reusable)
 
     # One step: map, write, read, commit.
 

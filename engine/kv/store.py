@@ -78,8 +78,8 @@ class KVStore(Protocol):
         """Drop rows at positions >= `length` (rejected speculation)."""
         ...
 
-    def release(self, request_id: str) -> None:
-        """Close a request; its full blocks may stay cached."""
+    def release(self, request_id: str, reusable: bool = True) -> None:
+        """Close a request; its full blocks may stay cached. `reusable` off: no later request may read its rows."""
         ...
 
     def writers(self, request_id: str) -> npt.NDArray[np.int64]:

@@ -108,12 +108,20 @@ class BlockTables:
         if partial is not None and self.allocator.owners(partial) == 1:
             self._reclaim(partial, sequence.length % self.block_size)
 
-    def release(self, request_id: str) -> None:
-        """Close a request; its published blocks stay cached until they are evicted."""
+    def release(self, request_id: str, reusable: bool = True) -> None:
+        """Close a request; its published blocks stay cached until they are evicted.
+
+        `reusable` off: those that nobody else owns leave the cache at once.
+        """
         sequence = self.sequence(request_id)
-        self._publish(sequence, sequence.length)
+        if reusable:
+            self._publish(sequence, sequence.length)
         sequence.publishes = False
         self._expect_next_block(sequence)
+        if not reusable:
+            for block in reversed(sequence.table):
+                if self.allocator.owners(block) == 1:
+                    self._reclaim(block, 0)
         self._drop_all(sequence.table)
         del self._sequences[request_id]
 

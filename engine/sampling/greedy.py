@@ -7,7 +7,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from engine.errors import EngineError
+from engine.errors import LogitsError
 
 
 def greedy_token(logits: npt.NDArray[np.float32], where: str = "logits") -> int:
@@ -18,12 +18,19 @@ def greedy_token(logits: npt.NDArray[np.float32], where: str = "logits") -> int:
         where: names the row in an error, for example `request 'a', position 12`.
 
     Raises:
-        EngineError: a logit is NaN, or no token is possible (all are -inf).
+        LogitsError: a logit is NaN or +inf, or no token is possible (all are -inf).
     """
     token = int(logits.argmax())
     highest = float(logits[token])
     if math.isnan(highest):  # argmax returns the first NaN when there is one
-        raise EngineError(f"{where}: the logit of token {token} is NaN; the model's output cannot be used.")
+        raise LogitsError(f"{where}: the logit of token {token} is NaN; the model's output cannot be used.")
+    if highest == math.inf:
+        raise LogitsError(f"{where}: the logit of token {token} is infinite; the model's output cannot be used.")
     if highest == -math.inf:
-        raise EngineError(f"{where}: every logit is -inf, so no token can be chosen; check the logit bias.")
+        raise LogitsError(f"{where}: every logit is -inf, so no token can be chosen; check the logit bias.")
     return token
+
+
+def largest_number(logits: npt.NDArray[np.float32]) -> int:
+    """Return the id of the highest logit, NaN counted as the lowest, lowest id on a tie: how a failed choice is noted."""
+    return int(np.where(np.isnan(logits), -np.inf, logits).argmax())

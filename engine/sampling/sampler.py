@@ -8,13 +8,11 @@ there.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from engine.errors import EngineError
 from engine.request import SamplingParams
 from engine.sampling.greedy import greedy_token
 from engine.sampling.random_numbers import uniform
@@ -39,7 +37,7 @@ def choose_token(processed: Logits, params: SamplingParams, request_id: str, pos
     """Choose the token at `position` of a request from its processed logits, shape (vocabulary,).
 
     Raises:
-        EngineError: the logits hold NaN, or no token is possible; names request and position.
+        LogitsError: the logits hold NaN or +inf, or no token is possible; names request and position.
     """
     where = f"request {request_id!r}, position {position}"
     if params.is_greedy:
@@ -70,14 +68,12 @@ def probabilities(processed: Logits, params: SamplingParams, where: str = "logit
     Greedy parameters give all mass to the greedy token.
 
     Raises:
-        EngineError: the logits hold NaN or +inf, or no token is possible; `where` names the row.
+        LogitsError: the logits hold NaN or +inf, or no token is possible; `where` names the row.
     """
     peak = greedy_token(processed, where)
     if params.is_greedy:
         return _point_mass(peak, processed.size)
     highest = float(processed[peak])
-    if highest == math.inf:
-        raise EngineError(f"{where}: the logit of token {peak} is infinite; the model's output cannot be used.")
     with np.errstate(over="ignore"):  # a tiny temperature may send a difference to -inf, whose weight is 0
         weights = np.exp((processed.astype(np.float64) - highest) / params.temperature)
     kept = _kept_tokens(weights, params)

@@ -30,11 +30,15 @@ class PinnedRows:
 
 @dataclass(frozen=True, slots=True)
 class PinnedStep:
-    """One step of the earlier run: who was preempted, who had been ended from outside, and the rows in order."""
+    """One step of the earlier run: who was preempted, who had been ended from outside, and the rows in order.
+
+    `failed` are those whose logits had allowed no token in the step before: where that step is known, nobody sees it.
+    """
 
     rows: tuple[PinnedRows, ...]
     preempted: tuple[str, ...] = ()
     ended: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
 
 
 class PinnedScheduler(RequestQueues):
@@ -64,9 +68,9 @@ class PinnedScheduler(RequestQueues):
         plan = StepPlan()
         pinned = self.steps[step]
         known = {state.id: state for state in [*self.running, *self.waiting]}
-        for request_id in pinned.ended:
+        for request_id in (*pinned.ended, *pinned.failed):
             if request_id in known:
-                self.remove(known[request_id])
+                self.remove(known[request_id], reusable=request_id not in pinned.failed)
         for request_id in pinned.preempted:
             state = _find(known, request_id, step)
             if state in self.running:

@@ -60,8 +60,8 @@ class Scheduler(Protocol):
         """Queue a request; the reason when it can never run (it is then not queued)."""
         ...
 
-    def remove(self, state: RequestState) -> None:
-        """Forget a request that ended, and free its K/V."""
+    def remove(self, state: RequestState, reusable: bool = True) -> None:
+        """Forget a request that ended, and free its K/V. `reusable` off: none of it may serve another request."""
         ...
 
     def plan(self, step: int) -> StepPlan | None:

@@ -16,11 +16,11 @@ class RequestQueues:
         self.waiting: list[RequestState] = []
         self.running: list[RequestState] = []
 
-    def remove(self, state: RequestState) -> None:
-        """Forget a request that ended, and free its K/V."""
+    def remove(self, state: RequestState, reusable: bool = True) -> None:
+        """Forget a request that ended, and free its K/V. `reusable` off: none of it may serve another request."""
         if state in self.running:
             self.running.remove(state)
-            self.store.release(state.id)
+            self.store.release(state.id, reusable)
         elif state in self.waiting:
             self.waiting.remove(state)
         state.phase = Phase.FINISHED

@@ -6,12 +6,14 @@ Owns what the draft model has computed for each request. Must not know the targe
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from engine.batch import Batch, Segment, SegmentKind
+from engine.errors import LogitsError
 from engine.kv.contiguous import ContiguousStore
 from engine.kv.store import KVStore
 from engine.model.packed import PackedModel
@@ -150,7 +152,9 @@ class ModelDrafter:
         self._store.commit_step(batch)
         for draft, segment, row in zip(drafts, batch.segments, result.logits, strict=True):
             self._fed[draft.request.request_id].extend(segment.tokens)
-            draft.choose(_fit_columns(row, self._vocabulary_size), self._acceptance)
+            # Logits that allow no token end the draft: it has been in more forwards than it has tokens.
+            with suppress(LogitsError):
+                draft.choose(_fit_columns(row, self._vocabulary_size), self._acceptance)
         return DraftForward(batch, result.plan, result.kv_rows)
 
     def _batch(self, drafts: Sequence[OpenDraft], step: int) -> Batch:

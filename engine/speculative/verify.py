@@ -17,8 +17,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from engine.errors import EngineError
+from engine.errors import EngineError, LogitsError
 from engine.request import SamplingParams
+from engine.sampling.greedy import largest_number
 from engine.sampling.random_numbers import Stream, uniform
 from engine.sampling.sampler import Choice, choose_token, draw_token, probabilities
 from engine.speculative.drafter import Proposal
@@ -35,6 +36,9 @@ class Verification:
     rejection carry what plain decoding would have chosen after the rejected tokens; nothing of it is
     committed. A random number is None where the choice was greedy; under rejection it is the number of the
     acceptance test, or for the replacing token the number that drew it.
+
+    `failures` say why no token can be chosen in a row, None where one can. The chosen token of such a row is its
+    largest number's, for the record alone; it is never committed. `failure` is that of the row that had to decide.
     """
 
     accepted_tokens: int
@@ -42,6 +46,12 @@ class Verification:
     committed: tuple[int, ...]
     chosen_tokens: tuple[int, ...]
     random_numbers: tuple[float | None, ...]
+    failures: tuple[str | None, ...]
+
+    @property
+    def failure(self) -> str | None:
+        """Why the output cannot go on behind the accepted proposals, None when it can."""
+        return self.failures[self.accepted_tokens] if self.accepted_tokens < len(self.failures) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +72,11 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class RowDecision:
-    """A row's choice, and whether it accepts the proposal that stands there."""
+    """A row's choice, whether it accepts the proposal that stands there, and why there is no choice at all."""
 
     choice: Choice
     accepted: bool
+    failure: str | None = None
 
 
 def verify(
@@ -87,27 +98,37 @@ def verify(
         first_position: index of the first decided token, prompt and output together.
 
     Raises:
-        EngineError: rows and proposal do not fit each other, or a row's logits cannot be used.
+        EngineError: rows and proposal do not fit each other.
     """
     _check_shapes(processed, proposal, request_id)
-    choices: list[Choice] = []
+    decisions: list[RowDecision] = []
     accepted_tokens = 0
     for index, row in enumerate(processed):
+        is_judged = index < len(proposal.tokens) and accepted_tokens == index
         place = Place(params, request_id, first_position + index)
-        if index < len(proposal.tokens) and accepted_tokens == index:
-            decision = _judge(row, proposal, index, place)
-            accepted_tokens += decision.accepted
-            choices.append(decision.choice)
-        else:
-            choices.append(choose_token(row, params, request_id, place.position))
-    chosen = tuple(choice.token for choice in choices)
+        decisions.append(_decide_row(row, proposal, index if is_judged else None, place))
+        accepted_tokens += decisions[-1].accepted
+    chosen = tuple(decision.choice.token for decision in decisions)
+    failures = tuple(decision.failure for decision in decisions)
+    goes_on = accepted_tokens < len(chosen) and failures[accepted_tokens] is None
     return Verification(
         accepted_tokens=accepted_tokens,
-        next_token=chosen[accepted_tokens] if accepted_tokens < len(chosen) else None,
-        committed=chosen[: accepted_tokens + 1],
+        next_token=chosen[accepted_tokens] if goes_on else None,
+        committed=chosen[: accepted_tokens + goes_on],
         chosen_tokens=chosen,
-        random_numbers=tuple(choice.random_number for choice in choices),
+        random_numbers=tuple(decision.choice.random_number for decision in decisions),
+        failures=failures,
     )
+
+
+def _decide_row(row: Logits, proposal: Proposal, judged: int | None, place: Place) -> RowDecision:
+    """Decide one row; `judged` is the proposal that stands there, None behind a rejection and for the bonus token."""
+    try:
+        if judged is not None:
+            return _judge(row, proposal, judged, place)
+        return RowDecision(choose_token(row, place.params, place.request_id, place.position), False)
+    except LogitsError as error:
+        return RowDecision(Choice(largest_number(row), None), False, str(error))
 
 
 def _judge(row: Logits, proposal: Proposal, index: int, place: Place) -> RowDecision:
