@@ -12,8 +12,8 @@ from engine.kernels.native import (
     apple_chip,
     boundaries,
     native_kernel,
-    split_parts,
 )
+from engine.kernels.native.metal_quantized import split_parts
 
 QWEN_7B_DOWN = NativeCall(
     operation=Operation.QUANTIZED_MATMUL,
@@ -59,8 +59,9 @@ def test_the_vector_kernel_ends_where_the_chip_and_shape_say(architecture: str, 
 
 
 def test_one_model_has_different_limits_per_layer() -> None:
-    narrow = replace(QWEN_7B_DOWN, input_size=1536, output_size=2048)
-    assert boundaries(QWEN_7B_DOWN, 13)[0] == 6
+    m1 = replace(QWEN_7B_DOWN, architecture="applegpu_g13g")
+    narrow = replace(m1, input_size=1536, output_size=2048)
+    assert boundaries(m1, 13)[0] == 6
     assert boundaries(narrow, 15)[0] == 14
 
 
@@ -100,8 +101,12 @@ def test_four_verify_rows_of_a_seven_fold_grouped_model_stay_in_the_vector_kerne
 
 def test_long_keys_switch_attention_to_two_passes_by_chip_size() -> None:
     assert native_kernel(replace(ATTENTION, key_length=4095)).label == "sdpa_vector"
-    assert native_kernel(replace(ATTENTION, key_length=4096)).label == "sdpa_vector_2pass"
-    assert native_kernel(replace(ATTENTION, key_length=1024, architecture="applegpu_g15s")).label.endswith("2pass")
+    assert native_kernel(replace(ATTENTION, key_length=4096)).label.startswith("sdpa_vector_2pass")
+    large = replace(ATTENTION, key_length=1024, architecture="applegpu_g15s")
+    assert native_kernel(replace(large, key_length=1023)).label == "sdpa_vector"
+    assert native_kernel(large).label.startswith("sdpa_vector_2pass")
+    ungrouped = replace(ATTENTION, key_length=100_000, queries_per_kv_head=1)
+    assert native_kernel(ungrouped).label == "sdpa_vector"
 
 
 def test_cuda_edges_are_those_measured_on_a_gpu() -> None:
