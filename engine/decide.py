@@ -82,6 +82,7 @@ def decide(
             chosen_token=token,
             committed=index < len(kept),
             random_number=verification.random_numbers[index],
+            pinned_token=kept[index] if index < len(kept) and kept[index] != token else None,
         )
         for index, token in enumerate(verification.chosen_tokens)
     )

@@ -29,6 +29,7 @@ from engine.observer import (
     MemoryRead,
     Observer,
     QueueState,
+    RunEnding,
     StepEvent,
     StepTimings,
 )
@@ -107,10 +108,15 @@ class Engine:
     def __enter__(self) -> Engine:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        for observer in self.observers:
-            observer.run_finished(interrupted=kind is not None)
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, *rest: object) -> None:
+        ending = _ending(error)
+        try:
+            if not ending.failure:
+                self._tell_ended()
+            for observer in self.observers:
+                observer.run_finished(ending)
+        finally:
+            self.close()
 
     def close(self) -> None:
         """Give the models back as they were."""
@@ -378,6 +384,17 @@ class Engine:
         for completion in ended:
             for observer in self.observers:
                 observer.request_finished(completion, self.step_number)
+
+
+def _ending(error: BaseException | None) -> RunEnding:
+    """How a run ended that was left through `error`: an error of ours is its own sentence, others add their type."""
+    if error is None:
+        return RunEnding()
+    if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):
+        return RunEnding(interrupted=True)
+    lines = str(error).splitlines()
+    sentence = lines[0] if lines else "no message"
+    return RunEnding(failure=sentence if isinstance(error, EngineError) else f"{type(error).__name__}: {sentence}")
 
 
 def _processed_rows(result: ForwardResult, decisions: Sequence[Decision]) -> npt.NDArray[np.float32]:

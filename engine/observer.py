@@ -60,6 +60,12 @@ class SampledRow:
     chosen_token: int
     committed: bool = True
     random_number: float | None = None
+    pinned_token: int | None = None
+
+    @property
+    def committed_token(self) -> int:
+        """The token that the request went on with: the pinned one of a playback, else the chosen one."""
+        return self.chosen_token if self.pinned_token is None else self.pinned_token
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +217,19 @@ class ObserverNeeds:
     memory_every: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class RunEnding:
+    """How a run ended: all served, by Ctrl-C (`interrupted`), or by an error (`failure`: its sentence)."""
+
+    interrupted: bool = False
+    failure: str = ""
+
+    @property
+    def is_complete(self) -> bool:
+        """True when the run served what it was asked to."""
+        return not (self.interrupted or self.failure)
+
+
 class Observer(Protocol):
     """Receives what a run did, in order, on the engine's thread."""
 
@@ -235,6 +254,6 @@ class Observer(Protocol):
         """A request ended (for whatever reason) in `step`."""
         ...
 
-    def run_finished(self, interrupted: bool) -> None:
-        """The run ended; `interrupted` is True after Ctrl-C."""
+    def run_finished(self, ending: RunEnding) -> None:
+        """The run ended, well or not."""
         ...

@@ -192,7 +192,7 @@ class TraceIndex:
         return Decisions(positions, steps, mine, self._sampled_chosen[mine])
 
     def output(self, request: int) -> Integers:
-        """Tokens that a request committed, in position order, whether or not it ended.
+        """Tokens that a request went on with, in position order, whether or not it ended.
 
         Raises:
             TraceError: they do not start behind the prompt, or a position between two of them is missing.
@@ -205,7 +205,7 @@ class TraceIndex:
                 f"{self.trace.path}: committed positions of {name!r} do not follow its prompt one by one; "
                 "the file is damaged."
             )
-        return decided.chosen
+        return self._committed_tokens[decided.records]
 
     @cached_property
     def _sampled_positions(self) -> Integers:
@@ -218,6 +218,10 @@ class TraceIndex:
     @cached_property
     def _sampled_chosen(self) -> Integers:
         return self.column("sampled", "chosen")
+
+    @cached_property
+    def _committed_tokens(self) -> Integers:
+        return self.trace.committed_tokens().astype(np.int64)
 
     @cached_property
     def finished_steps(self) -> Mapping[int, tuple[int, str]]:

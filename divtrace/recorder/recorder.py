@@ -21,7 +21,7 @@ from divtrace.recorder.tensors import TensorRing, TensorSettings
 from divtrace.trace.header import Header
 from divtrace.trace.schema import Level
 from divtrace.trace.writer import TraceWriter
-from engine.observer import ObserverNeeds, RunInfo, StepEvent
+from engine.observer import ObserverNeeds, RunEnding, RunInfo, StepEvent
 from engine.request import Completion, Request
 
 DEFAULT_TOP_K = 8
@@ -132,9 +132,9 @@ class Recorder:
             finished_s=completion.finished_s,
         )
 
-    def run_finished(self, interrupted: bool) -> None:
+    def run_finished(self, ending: RunEnding) -> None:
         """Write the footer and close the file."""
-        self._open_writer().close(interrupted)
+        self._open_writer().close(ending.interrupted, ending.failure)
 
     def abandon(self) -> None:
         """Close the file without a footer after an error of the run: the trace says that it ended early."""

@@ -139,18 +139,20 @@ class StepColumns:
         if not sampled:
             return offset
         chosen = np.array([row.chosen_token for row in sampled])
+        committed_tokens = [row.committed_token for row in sampled]
         columns: dict[str, npt.ArrayLike] = {
             "step": np.full(len(sampled), event.batch.step),
             "request": [self._requests[row.request_id] for row in sampled],
             "position": [row.position for row in sampled],
             "row": [row.row for row in sampled],
             "chosen": chosen,
+            "committed_token": committed_tokens,
             "committed": [row.committed for row in sampled],
             "random_number": [np.nan if row.random_number is None else row.random_number for row in sampled],
         }
         if self._level.includes(Level.LOGITS):
             columns |= self._logit_columns(event, chosen)
-        self._interner.token_texts(map(int, chosen))
+        self._interner.token_texts({*map(int, chosen), *committed_tokens})
         return self._writer.append("sampled", columns)
 
     def _logit_columns(self, event: StepEvent, chosen: npt.NDArray[Any]) -> dict[str, npt.ArrayLike]:

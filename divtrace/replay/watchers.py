@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from divtrace.recorder.logits import hash_logits
 from engine.known import KnownStep
-from engine.observer import LayerRows, ObserverNeeds, RunInfo, StepEvent
+from engine.observer import LayerRows, ObserverNeeds, RunEnding, RunInfo, StepEvent
 from engine.request import Completion, Request
 
 
@@ -41,7 +41,7 @@ class Watcher:
     def request_finished(self, completion: Completion, step: int) -> None:
         """Nothing to do."""
 
-    def run_finished(self, interrupted: bool) -> None:
+    def run_finished(self, ending: RunEnding) -> None:
         """Nothing to do."""
 
 

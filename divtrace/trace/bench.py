@@ -21,6 +21,7 @@ from engine.observer import (
     LayerRows,
     Plan,
     QueueState,
+    RunEnding,
     RunInfo,
     SampledRow,
     SiteChoice,
@@ -73,7 +74,7 @@ def measure(shape: Shape, level: Level, folder: Path) -> Measurement:
         recorder.step_finished(event)
         kind = event.batch.segments[0].kind
         spent_s[kind].append((time.process_time() - began) / event.batch.packed_rows)
-    recorder.run_finished(interrupted=False)
+    recorder.run_finished(RunEnding())
     return Measurement(
         level,
         1e6 * float(np.mean(spent_s[SegmentKind.DECODE])),

@@ -51,7 +51,7 @@ def cut_trace(trace: Trace, path: Path, steps: int) -> Path:
             writer.flush()
             writer.abandon()
         else:
-            writer.close(interrupted=trace.interrupted)
+            writer.close(interrupted=trace.interrupted, failure=trace.failure)
     return path
 
 

@@ -153,6 +153,18 @@ def open_group(parent: h5py.Group, name: str, where: str) -> h5py.Group:
     return h5py.Group(opened)
 
 
+def has_name(group: h5py.Group, name: str, where: str) -> bool:
+    """True when `group` holds something called `name`, whatever it is.
+
+    Raises:
+        TraceError: its names cannot be read.
+    """
+    try:
+        return name.encode() in group.id
+    except (OSError, RuntimeError, ValueError, KeyError) as error:
+        raise TraceError(f"{where}: its columns cannot be listed; {DAMAGED}.") from error
+
+
 def _open_hard_link(group: h5py.Group, name: str, where: str) -> object:
     encoded = name.encode()
     try:

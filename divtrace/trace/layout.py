@@ -25,7 +25,7 @@ LONG_TABLES = frozenset(
     }
 )
 COUNTERS = frozenset({"u1", "u2", "u4"})
-INCOMPRESSIBLE = frozenset({"value", "chosen", "token", "top_ids", "processed_top_ids"})
+INCOMPRESSIBLE = frozenset({"value", "chosen", "committed_token", "token", "top_ids", "processed_top_ids"})
 COMPRESSION: Mapping[str, Any] = {"shuffle": True, "compression": "gzip", "compression_opts": 1}
 LONG_CHUNK_ROWS = 512
 SHORT_CHUNK_ROWS = 128

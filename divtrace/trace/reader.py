@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from divtrace.errors import EvidenceError, TraceError
-from divtrace.trace.guarded_file import DAMAGED, GuardedDataset, open_dataset, open_group
+from divtrace.trace.guarded_file import DAMAGED, GuardedDataset, has_name, open_dataset, open_group
 from divtrace.trace.header import Header
 from divtrace.trace.layout import all_tables, column_dtype, column_width
 from divtrace.trace.references import SPANS, largest_row_number, referred_table
@@ -58,6 +58,16 @@ class Trace:
     def interrupted(self) -> bool:
         """True when Ctrl-C ended the run."""
         return self.clean_end and bool(self.column(FOOTER.name, "interrupted")[-1])
+
+    @property
+    def failure(self) -> str:
+        """The sentence of the error that ended the run; empty when none did, or when the run never ended."""
+        if not self.clean_end or not self._is_stored(FOOTER.name, "failure_offset"):
+            return ""
+        offset, count = (self._cell(FOOTER.name, f"failure_{part}", 0) for part in ("offset", "count"))
+        if offset + count > self.length("string_bytes"):
+            raise TraceError(f"{self.path}: footer: its sentence points past the end of string_bytes; {DAMAGED}.")
+        return self.column("string_bytes", "value", offset, offset + count).tobytes().decode(errors="replace")
 
     @property
     def torn_columns(self) -> list[str]:
@@ -154,12 +164,20 @@ class Trace:
         order = np.argsort(positions, kind="stable")
         if len(order) and (np.diff(positions[order]) != 1).any():
             raise TraceError(f"{self.path}: sampled: committed positions of request {request} have gaps; {DAMAGED}.")
-        return self.column("sampled", "chosen")[rows[order]]
+        return self.committed_tokens()[rows[order]]
+
+    def committed_tokens(self) -> npt.NDArray[np.uint32]:
+        """Per row of `sampled`: the token that its request went on with; the chosen one where none was committed."""
+        # The column came later than the first traces; no playback with other tokens is older.
+        is_stored = self._is_stored("sampled", "committed_token")
+        return self.column("sampled", "committed_token" if is_stored else "chosen")
 
     def ending(self) -> str:
         """One phrase: how the recording ended."""
         if not self.clean_end:
             return f"ended early at step {self.step_count}"
+        if self.failure:
+            return f"failed at step {self.step_count}: {self.failure}"
         return f"interrupted at step {self.step_count}" if self.interrupted else f"complete, {self.step_count} steps"
 
     def refresh(self) -> int:
@@ -225,6 +243,11 @@ class Trace:
             width = column_width(found, self.header)
             self._datasets[key] = open_dataset(group, column, column_dtype(found), width, where)
         return self._datasets[key]
+
+    def _is_stored(self, table: str, column: str) -> bool:
+        """False for a column that the version which wrote this trace did not have yet."""
+        where = f"{self.path}: table {table}"
+        return has_name(open_group(self._file, table, where), column, where)
 
     def _read(self, table: str, column: str, start: int, stop: int) -> npt.NDArray[Any]:
         dataset = self._dataset(table, column)

@@ -30,6 +30,7 @@ SPANS = {
     ("draft_forwards", "row_offset"): Span("packed_rows", "draft_rows"),
     ("draft_segments", "token_offset"): Span("rows", "token_lists"),
     ("draft_rows", "layer_offset"): Span("layer_count", "draft_layers"),
+    ("footer", "failure_offset"): Span("failure_count", "string_bytes"),
     ("tensors", "shape_offset"): Span("shape_count", "tensor_shapes"),
     ("tensors", "bytes_offset"): Span("bytes_count", "tensor_bytes"),
 }

@@ -89,7 +89,7 @@ COMPLETIONS = Table(
         Column("step", "u4", "step in which it ended"),
         Column("output_offset", "u8", "into token_lists"),
         Column("output_count", "u4", "output tokens"),
-        Column("reason_string", "u4", "length, stop, cancelled, timeout, refused"),
+        Column("reason_string", "u4", "length, stop, cancelled, timeout, refused, error"),
         Column("detail_string", "u4", "free text"),
         Column("queued_s", "f8", "seconds on the run's monotonic clock"),
         Column("scheduled_s", "f8", "NaN when never scheduled"),
@@ -174,8 +174,9 @@ SAMPLED = Table(
         Column("request", "u4", "row in requests"),
         Column("position", "u4", "position of the token decided here"),
         Column("row", "u4", "packed row in the step"),
-        Column("chosen", "u4", "token id"),
-        Column("committed", "u1", "0: behind a rejected draft token"),
+        Column("chosen", "u4", "token id that the logits gave"),
+        Column("committed_token", "u4", "token id that the request went on with: another one only in a playback"),
+        Column("committed", "u1", "0: behind a rejected draft token, or no token was possible"),
         Column("random_number", "f8", "uniform draw, NaN when greedy"),
         Column(
             "top_ids",
@@ -228,7 +229,7 @@ EVENTS = Table(
     (
         Column("step", "u4", "step number"),
         Column("request", "u4", "row in requests"),
-        Column("kind_string", "u4", "admitted, preempted, finished, cancelled, refused, timed_out"),
+        Column("kind_string", "u4", "admitted, preempted, finished, cancelled, refused, timed_out, failed"),
         Column("position", "u4", "positions computed at that moment"),
         Column("detail_string", "u4", "free text"),
     ),
@@ -341,6 +342,8 @@ FOOTER = Table(
     "one row, written when the run ended and the file was closed; no row when it ended early",
     (
         Column("interrupted", "u1", "1 after Ctrl-C"),
+        Column("failure_offset", "u8", "sentence of the error that ended the run, into string_bytes"),
+        Column("failure_count", "u4", "bytes of it, 0 when no error did"),
         Column("step_count", "u8", "steps"),
     ),
 )

@@ -108,7 +108,8 @@ def _append_sampled(
     writer.append(
         "sampled",
         within
-        | {"position": within["step"] + 1, "row": within["request"], "chosen": chosen, "committed": np.ones(count)}
+        | {"position": within["step"] + 1, "row": within["request"], "committed": np.ones(count)}
+        | {"chosen": chosen, "committed_token": chosen}
         | {"random_number": np.full(count, np.nan), "log_sum_exp": values[:, 0] + 0.5, "chosen_logit": values[:, 0]}
         | {"gap": values[:, 0] - values[:, 1], "logits_hash": _hashes(generator, (count,))}
         | {"top_ids": ids, "processed_top_ids": ids, "top_values": values, "processed_top_values": values},

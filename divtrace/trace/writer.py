@@ -29,7 +29,7 @@ from divtrace.trace.layout import (
     create_column,
     recorded_columns,
 )
-from divtrace.trace.schema import FLUSHES, FOOTER, STEPS, TABLES
+from divtrace.trace.schema import FLUSHES, FOOTER, STEPS, STRING_BYTES, TABLES
 from divtrace.trace.table_buffer import TableBuffer
 
 CHUNK_CACHE_BYTES = 256 * 1024
@@ -132,14 +132,21 @@ class TraceWriter:
         self._flushed_steps = self.length(STEPS.name)
         self._flushed_at = time.monotonic()
 
-    def close(self, interrupted: bool = False) -> None:
-        """Flush, write the footer that marks a clean end, and close.
+    def close(self, interrupted: bool = False, failure: str = "") -> None:
+        """Flush, write the footer that marks the end of the run, and close.
 
-        `interrupted` tells that Ctrl-C ended the run.
+        `interrupted` tells that Ctrl-C ended the run, `failure` is the sentence of an error that did.
         """
         if not self.is_open:
             return
-        self.append_row(FOOTER.name, interrupted=interrupted, step_count=self.length(STEPS.name))
+        sentence = np.frombuffer(failure.encode("utf-8", "replace"), np.uint8)
+        self.append_row(
+            FOOTER.name,
+            interrupted=interrupted,
+            failure_offset=self.append(STRING_BYTES.name, {"value": sentence}),
+            failure_count=len(sentence),
+            step_count=self.length(STEPS.name),
+        )
         self.flush()
         try:
             self._file.close()

@@ -11,7 +11,7 @@ from engine.batch import SegmentKind
 from engine.engine import Engine
 from engine.metrics.request_times import RequestTimes
 from engine.model.load import LoadedModel
-from engine.observer import ObserverNeeds, RunInfo, StepEvent
+from engine.observer import ObserverNeeds, RunEnding, RunInfo, StepEvent
 from engine.request import Completion, FinishReason, Request
 from engine.settings import EngineSettings
 
@@ -106,7 +106,7 @@ class RunMeter:
         """Stop a request's clock."""
         self.requests[completion.request_id].finished_s = self.clock()
 
-    def run_finished(self, interrupted: bool) -> None:
+    def run_finished(self, ending: RunEnding) -> None:
         """Nothing to do."""
 
 

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from engine.metrics.instruments import Instruments
 from engine.metrics.near_ties import margins_reached, top_two_gap
 from engine.metrics.request_times import RequestTimes
-from engine.observer import LifecycleEvent, ObserverNeeds, Plan, RunInfo, SiteChoice, StepEvent
+from engine.observer import LifecycleEvent, ObserverNeeds, Plan, RunEnding, RunInfo, SiteChoice, StepEvent
 from engine.request import Completion, Request
 
 NEAR_TIE_MARGINS = (0.001, 0.01, 0.1)
@@ -99,9 +99,9 @@ class MetricsObserver:
             if value is not None:
                 histogram.observe(value)
 
-    def run_finished(self, interrupted: bool) -> None:
+    def run_finished(self, ending: RunEnding) -> None:
         """Nothing runs and nothing waits any more."""
-        if not interrupted:
+        if ending.is_complete:
             self._instruments.num_requests_running.set(0)
             self._instruments.num_requests_waiting.set(0)
 

@@ -5,17 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 import xxhash
 
+from divtrace.align.index import TraceIndex
 from divtrace.errors import EvidenceError, TraceError
 from divtrace.recorder.recorder import Recorder
 from divtrace.recorder.step_columns import StepFlag
+from divtrace.trace.check import check_trace
+from divtrace.trace.cut import cut_trace
 from divtrace.trace.reader import Trace, open_trace
 from divtrace.trace.schema import Level
 from engine.batch import SegmentKind
-from engine.observer import LayerRows, StepEvent
+from engine.observer import LayerRows, RunEnding, StepEvent
 from tests.divtrace.trace.builders import TraceBuilder, example_run, segment
 
 
@@ -181,10 +185,51 @@ def test_an_existing_trace_is_not_overwritten_unless_asked(tmp_path: Path) -> No
 
 
 def test_ctrl_c_ends_a_trace_cleanly_and_says_so(tmp_path: Path) -> None:
-    example_run().replay(Recorder(tmp_path / "run.h5"), interrupted=True)
+    example_run().replay(Recorder(tmp_path / "run.h5"), RunEnding(interrupted=True))
     with open_trace(tmp_path / "run.h5") as trace:
-        assert (trace.clean_end, trace.interrupted) == (True, True)
+        assert (trace.clean_end, trace.interrupted, trace.failure) == (True, True, "")
         assert trace.ending() == "interrupted at step 4"
+
+
+def test_an_error_that_ends_a_run_stands_in_the_trace_in_its_own_words(tmp_path: Path) -> None:
+    example_run().replay(Recorder(tmp_path / "run.h5"), RunEnding(failure="request 'é' cannot be scheduled."))
+    with open_trace(tmp_path / "run.h5") as trace:
+        assert (trace.clean_end, trace.interrupted) == (True, False)
+        assert trace.ending() == "failed at step 4: request 'é' cannot be scheduled."
+        assert check_trace(trace) == []
+        cut = cut_trace(trace, tmp_path / "cut.h5", 4)
+    with open_trace(cut) as trace:
+        assert trace.failure == "request 'é' cannot be scheduled."
+
+
+def test_outputs_are_what_a_playback_committed_and_not_what_its_logits_gave(tmp_path: Path) -> None:
+    run = example_run()
+    recorder = Pinning(tmp_path / "run.h5")
+    run.replay(recorder)
+    with open_trace(tmp_path / "run.h5") as trace:
+        assert trace.output(0).tolist() == [9, 30, 11, 13]
+        assert trace.column("sampled", "chosen")[:2].tolist() == [9, 10]
+        assert trace.token_text(30) == b"<30>"
+        assert TraceIndex(trace).output(0).tolist() == [9, 30, 11, 13]
+
+
+class Pinning(Recorder):
+    """Pins the decision of step 1 to another token, as a playback does."""
+
+    def step_finished(self, event: StepEvent) -> None:
+        if event.batch.step == 1:
+            event = replace(event, sampled=tuple(replace(row, pinned_token=30) for row in event.sampled))
+        super().step_finished(event)
+
+
+def test_a_trace_from_before_pinned_tokens_were_recorded_reads_all_the_same(tmp_path: Path) -> None:
+    path = example_run().write(tmp_path / "run.h5")
+    with h5py.File(path, "r+") as file:
+        for column in ("sampled/committed_token", "footer/failure_offset", "footer/failure_count"):
+            del file[column]
+    with open_trace(path) as trace:
+        assert trace.output(0).tolist() == [9, 10, 11, 13]
+        assert trace.ending() == "complete, 4 steps"
 
 
 def test_an_abandoned_trace_shows_what_was_flushed(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from divtrace.trace.reader import Trace, open_trace
 from divtrace.trace.schema import Level
 from engine.engine import Engine
 from engine.model.load import LoadedModel
-from engine.observer import Observer, ObserverNeeds, RunInfo, StepEvent
+from engine.observer import Observer, ObserverNeeds, RunEnding, RunInfo, StepEvent
 from engine.request import Arrival, Completion, Request, SamplingParams
 from engine.settings import EngineSettings
 from fixtures.tiny_models import tiny_model
@@ -50,7 +50,7 @@ class LogitsWatch:
     def request_finished(self, completion: Completion, step: int) -> None:
         self.outputs[completion.request_id] = completion.tokens
 
-    def run_finished(self, interrupted: bool) -> None:
+    def run_finished(self, ending: RunEnding) -> None:
         pass
 
 
@@ -130,3 +130,24 @@ def test_every_level_leaves_the_run_alone(tmp_path: Path, level: Level) -> None:
     assert serve(settings, False, recorder).logits == serve(settings, False).logits
     with open_trace(tmp_path / "run.h5") as trace:
         assert check_trace(trace) == []
+
+
+@pytest.mark.parametrize("steps_before", [0, 2])
+def test_a_request_cancelled_before_it_arrived_is_part_of_the_record(tmp_path: Path, steps_before: int) -> None:
+    recorder = Recorder(tmp_path / "run.h5", Level.TOKENS)
+    with Engine(model(False), EngineSettings(policy="gemv"), (recorder,)) as engine:
+        engine.submit(Request("early", (1, 2, 3), 4))
+        engine.submit(Request("never", (4, 5), 4, arrival=Arrival(at_step=50)))
+        for _ in range(steps_before):
+            engine.step()
+        engine.cancel("never")
+        engine.run()
+    with open_trace(tmp_path / "run.h5") as trace:
+        assert check_trace(trace) == []
+        never = trace.request_ids().index("never")
+        row = trace.column("completions", "request").tolist().index(never)
+        assert trace.string(trace.column("completions", "reason_string")[row]) == "cancelled"
+        assert trace.prompt(never).tolist() == [4, 5]
+        assert trace.output(never).tolist() == []
+        kinds = [trace.string(kind) for kind in trace.column("events", "kind_string")]
+        assert kinds.count("cancelled") == 1

@@ -11,7 +11,7 @@ from engine.decide import ForcedTokens
 from engine.engine import Engine
 from engine.kernels.policy import SiteOverride
 from engine.model.load import LoadedModel
-from engine.observer import ObserverNeeds, RunInfo, StepEvent
+from engine.observer import ObserverNeeds, RunEnding, RunInfo, StepEvent
 from engine.request import Completion, Request
 from engine.settings import EngineSettings
 
@@ -25,7 +25,7 @@ class Collector:
     events: list[StepEvent] = field(default_factory=list)
     completions: dict[str, Completion] = field(default_factory=dict)
     submitted: list[str] = field(default_factory=list)
-    interrupted: bool | None = None
+    ending: RunEnding | None = None
     _writes: dict[tuple[str, int, int], bytes] = field(default_factory=dict)
 
     @property
@@ -59,8 +59,8 @@ class Collector:
     def request_finished(self, completion: Completion, step: int) -> None:
         self.completions[completion.request_id] = completion
 
-    def run_finished(self, interrupted: bool) -> None:
-        self.interrupted = interrupted
+    def run_finished(self, ending: RunEnding) -> None:
+        self.ending = ending
 
     def of_request(self, request: Request) -> RequestRecord:
         """Tokens, decisions and the K/V of every position that was computed, in position order."""

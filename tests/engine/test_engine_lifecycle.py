@@ -12,6 +12,7 @@ from engine.engine import Engine
 from engine.errors import EngineError, SettingsError
 from engine.model.load import LoadedModel
 from engine.model.tokenizer import Tokenizer
+from engine.observer import RunEnding
 from engine.request import Arrival, FinishReason, Request, SamplingParams
 from engine.settings import EngineSettings
 from engine.workload import build_requests, parse_workload
@@ -52,8 +53,32 @@ def test_every_request_produces_all_of_its_tokens_and_gives_its_blocks_back() ->
     assert [len(c.tokens) for c in engine.completions.values()] == [4, 5, 6, 7, 8, 9]
     assert {c.finish_reason for c in engine.completions.values()} == {FinishReason.LENGTH}
     assert engine.store.state().blocks_used == 0
-    assert collector.interrupted is False
+    assert collector.ending == RunEnding()
     assert all(lifecycle(collector, f"r{i}") == ["admitted", "finished"] for i in range(6))
+
+
+ENDINGS = [
+    (KeyboardInterrupt(), RunEnding(interrupted=True)),
+    (EngineError("request 'a' cannot be scheduled."), RunEnding(failure="request 'a' cannot be scheduled.")),
+    (ValueError("odd\nmore"), RunEnding(failure="ValueError: odd")),
+    (AssertionError(), RunEnding(failure="AssertionError: no message")),
+]
+
+
+@pytest.mark.parametrize(("error", "ending"), ENDINGS, ids=lambda value: type(value).__name__)
+def test_observers_hear_whether_a_run_was_interrupted_or_failed(error: BaseException, ending: RunEnding) -> None:
+    collector = Collector()
+
+    def fail_after_a_step() -> None:
+        with Engine(model(), EngineSettings(policy="gemv"), (collector,)) as engine:
+            engine.submit(Request("a", prompt(4), 1))
+            engine.step()
+            raise error
+
+    with pytest.raises(type(error)):
+        fail_after_a_step()
+    assert collector.ending == ending
+    assert collector.completions["a"].finish_reason is FinishReason.LENGTH
 
 
 def test_times_of_a_completion_are_in_order() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from engine.engine import Engine
-from engine.observer import ObserverNeeds, RunInfo, StepEvent
+from engine.observer import ObserverNeeds, RunEnding, RunInfo, StepEvent
 from engine.request import Arrival, Completion, FinishReason, Request
 from engine.settings import EngineSettings
 from fixtures.tiny_models import tiny_model
@@ -69,7 +69,7 @@ class Watch:
             gc.collect()
             self.held_bytes.append(tracemalloc.get_traced_memory()[0])
 
-    def run_finished(self, interrupted: bool) -> None:
+    def run_finished(self, ending: RunEnding) -> None:
         tracemalloc.stop()
 
 

@@ -17,6 +17,7 @@ from engine.observer import (
     Draft,
     LifecycleEvent,
     QueueState,
+    RunEnding,
     RunInfo,
     SampledRow,
     SiteChoice,
@@ -186,7 +187,7 @@ def test_the_pool_and_the_queue_are_gauges(clock: Clock) -> None:
     metrics.step_finished(step(0, [prefill("a", 2)], [1.0], queue=queue, lifecycle=preempted))
     gauges = ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc", "num_preemptions_total")
     assert [value(metrics, name) for name in gauges] == [3, 9, 0.25, 1]
-    metrics.run_finished(interrupted=False)
+    metrics.run_finished(RunEnding())
     assert value(metrics, "num_requests_running") == 0
 
 

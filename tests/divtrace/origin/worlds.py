@@ -22,6 +22,7 @@ from engine.observer import (
     LayerRows,
     QueueState,
     ReusedRow,
+    RunEnding,
     RunInfo,
     SampledRow,
     SiteChoice,
@@ -154,7 +155,7 @@ class World:
                 recorder.step_finished(details)  # type: ignore[arg-type]
             else:
                 recorder.request_finished(*details)  # type: ignore[misc]
-        recorder.run_finished(False)
+        recorder.run_finished(RunEnding())
         return path
 
     def _site_names(self) -> list[str]:

@@ -42,6 +42,7 @@ from engine.observer import (
     Plan,
     QueueState,
     ReusedRow,
+    RunEnding,
     RunInfo,
     SampledRow,
     SiteChoice,
@@ -199,8 +200,8 @@ class TraceBuilder:
         """All requests, in submission order."""
         return [details[0] for kind, details in self._actions if kind == "request"]
 
-    def replay(self, observer: Observer, interrupted: bool = False, end: bool = True) -> None:
-        """Send the whole run to an observer, in the engine's order."""
+    def replay(self, observer: Observer, ending: RunEnding | None = None, end: bool = True) -> None:
+        """Send the whole run to an observer, in the engine's order. `ending`: a complete one unless given."""
         observer.run_started(self.info())
         for kind, details in self._actions:
             if kind == "request":
@@ -210,7 +211,7 @@ class TraceBuilder:
             else:
                 observer.request_finished(*details)
         if end:
-            observer.run_finished(interrupted)
+            observer.run_finished(ending or RunEnding())
 
     def write(
         self, path: Path, level: Level = Level.KV, top_k: int = 4, end: bool = True, **recorder_settings: Any

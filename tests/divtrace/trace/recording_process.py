@@ -15,7 +15,7 @@ from pathlib import Path
 from divtrace.errors import DivtraceError
 from divtrace.recorder.recorder import Recorder
 from engine.batch import SegmentKind
-from engine.observer import StepEvent
+from engine.observer import RunEnding, StepEvent
 from tests.divtrace.trace.builders import TraceBuilder, segment
 
 
@@ -56,10 +56,10 @@ def record(path: Path, flush_steps: int, steps: int) -> None:
             recorder.step_finished(event)
             if number % flush_steps == 0:
                 print(f"flushed {number}", flush=True)
-        recorder.run_finished(interrupted=False)
+        recorder.run_finished(RunEnding())
         print("done", flush=True)
     except KeyboardInterrupt:
-        recorder.run_finished(interrupted=True)
+        recorder.run_finished(RunEnding(interrupted=True))
 
 
 if __name__ == "__main__":
