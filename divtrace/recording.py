@@ -55,6 +55,10 @@ class ArmResult:
     completions: Mapping[str, Completion]
     steps: int
 
+    def __fspath__(self) -> str:
+        """The path of the trace, so that a result can be given wherever a trace's path is."""
+        return str(self.path)
+
 
 def resolve_model(name: str, relative_to: Path | None = None) -> str:
     """`smollm2` is fetched, a path may be relative to the workload's folder, anything else is a hub id."""
@@ -99,20 +103,6 @@ def choose_arms(spec: WorkloadSpec, asked_for: Sequence[tuple[str, Mapping[str, 
     if len(set(names)) != len(names):
         raise DivtraceError(f"arm {next(n for n in names if names.count(n) > 1)!r} is given twice; names are unique.")
     return [Arm(name, spec.arm_settings(name, changes, where)) for name, changes in chosen]
-
-
-def refuse_to_overwrite(arms: Sequence[Arm], folder: Path, options: RecordOptions) -> None:
-    """Check all arms before the first one runs.
-
-    Raises:
-        DivtraceError: a trace exists and overwriting was not asked for.
-    """
-    for arm in arms:
-        path = folder / f"{arm.name}.h5"
-        if path.exists() and not options.overwrite:
-            raise DivtraceError(
-                f"{path}: the file exists; choose another folder with -o, or overwrite it with --force."
-            )
 
 
 def record_arm(

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from divtrace.commands.arguments import TRACE
 from divtrace.commands.options import print_json
 from divtrace.render.text import visible
 from divtrace.trace.check import check_trace
@@ -13,13 +14,16 @@ from divtrace.trace.reader import open_trace
 
 
 @click.command("check")
-@click.argument("trace", type=click.Path(path_type=Path))
+@click.argument("trace", type=TRACE)
 @click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")
-def command(trace: Path, as_json: bool) -> int:
+def command(trace: Path | str, as_json: bool) -> int:
     """Check structure and invariants of TRACE; exit 0 when it is sound, 1 with what is wrong and where.
 
     \b
-    divtrace check runs/batched.h5
+    Examples:
+      divtrace check runs/batched.h5
+      divtrace check runs/batched.h5 --json
+      divtrace check downloaded.h5 && divtrace show downloaded.h5
     """
     with open_trace(trace) as opened:
         findings = check_trace(opened)

@@ -30,8 +30,10 @@ def command(folder: Path, no_proof: bool) -> int:
     """Record two runs of one workload on SmolLM2-135M, find where they split, and prove why.
 
     \b
-    divtrace demo
-    divtrace demo -o /tmp/demo
+    Examples:
+      divtrace demo
+      divtrace demo --no-proof
+      divtrace demo -o demo-out && divtrace show demo-out/handoff-1/batched.h5
     """
     started = time.perf_counter()
     _say(

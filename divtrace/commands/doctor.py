@@ -15,6 +15,7 @@ OPTIONAL = {
     "numba": ("the invariant policy on CPU", "pip install 'divtrace[invariant]'"),
     "pandas": ("Trace.to_pandas", "pip install 'divtrace[frames]'"),
     "pyarrow": ("Trace.to_arrow", "pip install 'divtrace[frames]'"),
+    "plotly": ("figures in a notebook", "pip install 'divtrace[plot]'"),
     "fsspec": ("reading traces from URLs", "pip install 'divtrace[remote]'"),
 }
 
@@ -25,7 +26,9 @@ def command(as_json: bool) -> None:
     """Show backend, versions, BLAS, what is invariant here, the model cache, and what is missing.
 
     \b
-    divtrace doctor
+    Examples:
+      divtrace doctor
+      divtrace doctor --json
     """
     environment = describe_environment()
     missing = {name: OPTIONAL[name] for name in OPTIONAL if importlib.util.find_spec(name) is None}

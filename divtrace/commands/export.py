@@ -6,20 +6,22 @@ from pathlib import Path
 
 import click
 
+from divtrace.commands.arguments import TRACE
 from divtrace.export.perfetto import write_perfetto
 from divtrace.trace.reader import open_trace
 
 
 @click.command("export")
-@click.argument("a", type=click.Path(path_type=Path))
-@click.argument("b", type=click.Path(path_type=Path), required=False)
+@click.argument("a", type=TRACE)
+@click.argument("b", type=TRACE, required=False)
 @click.option("--perfetto", "output", type=click.Path(path_type=Path), required=True, help="Trace-event JSON to write.")
-def command(a: Path, b: Path | None, output: Path) -> None:
+def command(a: Path | str, b: Path | str | None, output: Path) -> None:
     """Write the timeline of A (and B) as trace-event JSON, for Perfetto and chrome://tracing.
 
     \b
-    divtrace export runs/batched.h5 --perfetto batched.json
-    divtrace export runs/serial.h5 runs/batched.h5 --perfetto both.json
+    Examples:
+      divtrace export runs/batched.h5 --perfetto batched.json
+      divtrace export runs/serial.h5 runs/batched.h5 --perfetto both.json
     """
     with open_trace(a) as trace_a:
         if b is None:

@@ -29,6 +29,7 @@ COMMANDS = {
     "probe": "At which row counts do this machine's kernels change?",
     "tune": "Measure the fastest kernel path per site shape and row count.",
     "doctor": "What this machine has, and what is missing.",
+    "completion": "Print the script that completes commands in your shell.",
 }
 EXIT_TROUBLE = 2
 EXIT_INTERRUPTED = 130
@@ -61,10 +62,13 @@ def cli() -> None:
     """Find the first token at which two runs of a model differ, and the earlier batch that caused it.
 
     \b
-    divtrace demo                                  the whole story on a small real model
-    divtrace record WORKLOAD.yaml -o runs          run its arms, one trace each
-    divtrace diff runs/serial.h5 runs/batched.h5   first divergent token
-    divtrace blame runs/serial.h5 runs/batched.h5  the batch that caused it, with proof
+    Examples:
+      divtrace demo                               the whole story, on a real model
+      divtrace record case.yaml -o runs           run its arms, one trace each
+      divtrace diff runs/serial.h5 runs/batched.h5     the first divergent token
+      divtrace blame runs/serial.h5 runs/batched.h5    the batch that caused it
+
+    Every command explains itself: divtrace COMMAND --help.
 
     Exit codes: 0 no divergence, 1 divergence, 2 could not tell (bad input, missing evidence).
     """

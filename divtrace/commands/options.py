@@ -6,13 +6,14 @@ import json
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import click
+from rich import progress as bars
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.status import Status
 
+from divtrace.api.sources import Progress
 from divtrace.recording import StepCallback
 from engine.engine import Engine
 
@@ -41,8 +42,13 @@ def _plain(value: Any) -> Any:
 def step_progress(description: str) -> Iterator[StepCallback]:
     """A bar over committed tokens on standard error; silent when that is no terminal."""
     console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+    columns = (
+        bars.TextColumn("{task.description}"),
+        bars.BarColumn(),
+        bars.MofNCompleteColumn(),
+        bars.TimeElapsedColumn(),
+    )
+    with bars.Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task(description, total=None)
 
         def advance(engine: Engine) -> None:
@@ -53,31 +59,20 @@ def step_progress(description: str) -> Iterator[StepCallback]:
         yield advance
 
 
-def parse_arm(text: str) -> tuple[str, dict[str, Any]]:
-    """`name:key=value,key=value`; a dotted key reaches into a group (`speculation.tokens=4`).
+@contextmanager
+def status_line(first: str) -> Iterator[Progress]:
+    """A line on standard error that says what is being done; silent when that is no terminal."""
+    with Status(first, console=Console(stderr=True)) as status:
+        yield status.update
+
+
+def whole_numbers(text: str, option: str) -> list[int]:
+    """`1,2,8` as numbers.
 
     Raises:
-        click.BadParameter: a part has no `=`.
+        click.BadParameter: it is something else.
     """
-    name, _, rest = text.partition(":")
-    values: dict[str, Any] = {}
-    for part in filter(None, rest.split(",")):
-        key, equals, value = part.partition("=")
-        if not equals or not key:
-            raise click.BadParameter(f"{part!r} is not key=value; write --arm {name or 'NAME'}:max_active=1.")
-        target = values
-        *groups, leaf = key.strip().split(".")
-        for group in groups:
-            target = target.setdefault(group, {})
-        target[leaf] = _scalar(value.strip())
-    return name, values
-
-
-def _scalar(text: str) -> Any:
     try:
-        return json.loads(text)
-    except json.JSONDecodeError:
-        return text
-
-
-trace_argument = click.Path(path_type=Path)
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is not a list of whole numbers; write {option} 1,2,8.") from None

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from divtrace.commands.arguments import TRACE
 from divtrace.commands.options import print_json, step_progress
 from divtrace.replay.models import load_model_of
 from divtrace.replay.replay import Replayer
@@ -16,17 +17,19 @@ from divtrace.trace.reader import open_trace
 
 
 @click.command("replay")
-@click.argument("trace", type=click.Path(path_type=Path))
+@click.argument("trace", type=TRACE)
 @click.option("--model", default=None, help="The model of the trace, when it is not found where it was.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=None, help="Keep the replay's trace here.")
 @click.option("--last-step", type=click.IntRange(0), default=None, help="Stop after this step.")
 @click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")
-def command(trace: Path, model: str | None, output: Path | None, last_step: int | None, as_json: bool) -> int:
+def command(trace: Path | str, model: str | None, output: Path | None, last_step: int | None, as_json: bool) -> int:
     """Play TRACE back with its own schedule, paths and tokens; exit 0 when every bit is the same, 1 when not.
 
     \b
-    divtrace replay runs/batched.h5
-    divtrace replay runs/batched.h5 -o again.h5 --last-step 40
+    Examples:
+      divtrace replay runs/batched.h5
+      divtrace replay runs/batched.h5 -o again.h5 --last-step 40
+      divtrace replay runs/batched.h5 --model models/tiny.gguf --json
     """
     with open_trace(trace) as original, tempfile.TemporaryDirectory() as scratch:
         target = output or Path(scratch) / "replay.h5"

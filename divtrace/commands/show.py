@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from divtrace.commands.arguments import TRACE
 from divtrace.commands.options import print_json, stdout_console
 from divtrace.show import (
     requests_json,
@@ -27,19 +28,23 @@ FOLLOW_SECONDS = 1.0
 
 
 @click.command("show")
-@click.argument("trace", type=click.Path(path_type=Path))
+@click.argument("trace", type=TRACE)
 @click.option("--step", type=click.IntRange(0), default=None, help="One step: its batch, paths and decisions.")
 @click.option("--requests", "only_requests", is_flag=True, help="Requests only, all of them.")
 @click.option("--steps", "only_steps", is_flag=True, help="Steps only, all of them.")
 @click.option("--follow", is_flag=True, help="Keep reading a run that is still going on.")
 @click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")
-def command(trace: Path, step: int | None, only_requests: bool, only_steps: bool, follow: bool, as_json: bool) -> None:
+def command(
+    trace: Path | str, step: int | None, only_requests: bool, only_steps: bool, follow: bool, as_json: bool
+) -> None:
     """Show a run: its settings, requests, timeline and steps.
 
     \b
-    divtrace show runs/batched.h5
-    divtrace show runs/batched.h5 --step 1
-    divtrace show runs/batched.h5 --follow
+    Examples:
+      divtrace show runs/batched.h5
+      divtrace show runs/batched.h5 --step 1
+      divtrace show runs/batched.h5 --follow
+      divtrace show runs/batched.h5 --requests --json
     """
     with open_trace(trace) as opened:
         if follow:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-from rich.console import Console
-from rich.status import Status
 from rich.table import Table
 
-from divtrace.commands.options import stdout_console
+from divtrace.commands.options import status_line, stdout_console, whole_numbers
 from divtrace.recording import load_shared, resolve_model
 from engine.tune.measure import ROW_COUNTS, tune
 from engine.tune.policy_file import write_policy
@@ -25,16 +23,15 @@ def command(model: str, output: Path, dtype: str, rows: str) -> None:
     """Measure every linear path per site shape and row count, and write what is fastest to a policy file.
 
     \b
-    divtrace tune -o tuned.json
-    divtrace record case.yaml -o runs --policy-file tuned.json
+    Examples:
+      divtrace tune -o tuned.json
+      divtrace tune --model smollm2 --rows 1,2,4,8,16 -o tuned.json
+      divtrace record case.yaml -o runs --policy-file tuned.json
     """
-    try:
-        counts = [int(part) for part in rows.split(",")]
-    except ValueError:
-        raise click.BadParameter(f"{rows!r} is not a list of whole numbers; write --rows 1,2,8.") from None
+    counts = whole_numbers(rows, "--rows")
     loaded = load_shared(resolve_model(model), dtype)
-    with Status("measuring", console=Console(stderr=True)) as status:
-        result = tune(loaded, counts, on_shape=lambda timed: status.update(f"measured {timed.shape}"))
+    with status_line("measuring") as progress:
+        result = tune(loaded, counts, on_shape=lambda timed: progress(f"measured {timed.shape}"))
     write_policy(result, output)
     stdout_console().print(_table(result))
     click.echo(f"{output}: paths of {len(result.policy.shapes)} site shapes.")

@@ -1,0 +1,71 @@
+"""`divtrace.probe`: at which row counts this machine's kernels change their mind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from divtrace.api.arguments import whole_number
+from divtrace.api.sources import foreseen_errors
+from divtrace.errors import DivtraceError
+from divtrace.probing.request import DEFAULT_ROW_COUNTS, SMALL_SHAPES, LinearShape, ProbeRequest
+from divtrace.probing.result import ProbeResult
+from divtrace.probing.run import Progress, run_probe
+from divtrace.recording import load_shared, resolve_model
+
+
+@foreseen_errors()
+def probe(
+    *,
+    model: str | None = None,
+    shapes: Iterable[str | LinearShape] = (),
+    rows: Iterable[int] | None = None,
+    operations: Iterable[str] = (),
+    budget: float = 60.0,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> ProbeResult:
+    """Find the row counts at which a row's bits leave its single-row result, and what else they depend on.
+
+    Args:
+        model: probe the linears of this model: a path, a hub id or `smollm2`.
+        shapes: probe random weights of these shapes: `"576x1536:4"` (inputs, outputs, bits), or records.
+        rows: row counts, rising; by default 1 to 40 and some larger ones.
+        operations: keep only operations that start with one of these words.
+        budget: seconds to spend.
+        seed: of random weights and rows.
+        progress: called with (case, done, total) before each case.
+
+    Returns:
+        What `divtrace probe --json` prints, as records.
+
+    Raises:
+        DivtraceError: an argument makes no sense, or nothing is left to probe.
+    """
+    if isinstance(shapes, str) or isinstance(operations, str):
+        raise DivtraceError("shapes and operations are lists of texts; put the text between square brackets.")
+    whole_number("seed", seed, 0)
+    given = tuple(shape if isinstance(shape, LinearShape) else parse_shape(shape) for shape in shapes)
+    loaded = load_shared(resolve_model(model), "float32") if model is not None else None
+    request = ProbeRequest(
+        model=loaded,
+        shapes=given or (() if loaded is not None else SMALL_SHAPES),
+        row_counts=DEFAULT_ROW_COUNTS if rows is None else tuple(rows),
+        operations=tuple(operations),
+        budget_s=budget,
+        seed=seed,
+    )
+    return run_probe(request, progress)
+
+
+def parse_shape(text: str) -> LinearShape:
+    """`KxN` or `KxN:BITS`.
+
+    Raises:
+        DivtraceError: it is something else.
+    """
+    size, _, bits = text.partition(":")
+    try:
+        inputs, outputs = (int(part) for part in size.split("x"))
+        return LinearShape(inputs, outputs, int(bits) if bits else 4)
+    except ValueError:
+        raise DivtraceError(f"{text!r} is not KxN or KxN:BITS; write --shape 576x1536:4.") from None

@@ -1,0 +1,53 @@
+"""What the functions take for a run: a path, a URL, a file object, or a trace that is open already."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import IO, TypeAlias
+
+from divtrace.errors import DivtraceError
+from divtrace.trace.bundle import Bundle, is_bundle
+from divtrace.trace.reader import Trace, open_trace
+from engine.errors import EngineError
+
+Source: TypeAlias = str | os.PathLike[str] | IO[bytes] | Trace
+Progress: TypeAlias = Callable[[str], None]
+
+
+@contextmanager
+def opened(source: Source) -> Iterator[Trace]:
+    """An open trace; one that was open before stays open."""
+    if isinstance(source, Trace):
+        yield source
+        return
+    with open_trace(source) as trace:
+        yield trace
+
+
+@contextmanager
+def opened_pair(a: Source, b: Source | None) -> Iterator[tuple[Trace, Trace]]:
+    """Two open traces, or the two of a bundle where `b` is None.
+
+    Raises:
+        DivtraceError: `b` is None and `a` is no bundle. TraceError: one of them is no trace.
+    """
+    with ExitStack() as stack:
+        if b is not None:
+            yield stack.enter_context(opened(a)), stack.enter_context(opened(b))
+            return
+        if not isinstance(a, str | os.PathLike) or not is_bundle(os.fspath(a)):
+            name = os.fspath(a) if isinstance(a, str | os.PathLike) else "the given trace"
+            raise DivtraceError(f"{name} is no bundle; give two traces, or a file that divtrace bundle wrote.")
+        first, second = stack.enter_context(Bundle(os.fspath(a))).traces
+        yield first, second
+
+
+@contextmanager
+def foreseen_errors() -> Iterator[None]:
+    """The engine's errors as ours, with the same sentence: who uses the functions has one class to catch."""
+    try:
+        yield
+    except EngineError as error:
+        raise DivtraceError(str(error)) from error
