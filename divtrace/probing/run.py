@@ -16,7 +16,7 @@ from divtrace.probing.measure import measure
 from divtrace.probing.other_cases import attention_cases, elementwise_cases, expert_cases
 from divtrace.probing.request import SMALL_SHAPES, LinearShape, ProbeRequest
 from divtrace.probing.result import Findings, ProbeResult
-from divtrace.probing.tiles import propose_tile
+from divtrace.probing.tiles import TILED_IMPLEMENTATION, propose_tile
 
 Progress = Callable[[str, int, int], None]
 
@@ -51,7 +51,7 @@ def run_probe(request: ProbeRequest, progress: Progress | None = None) -> ProbeR
         seed=request.seed,
         elapsed_s=time.perf_counter() - started,
         findings=tuple(findings),
-        tiles=tuple(propose_tile(found) for found in findings if found.implementation == "numpy gemm"),
+        tiles=tuple(propose_tile(found) for found in findings if found.implementation == TILED_IMPLEMENTATION),
         not_run=tuple(not_run),
     )
 

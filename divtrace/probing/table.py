@@ -9,6 +9,7 @@ from rich.text import Text
 
 from divtrace.probing.ranges import spoken
 from divtrace.probing.result import Findings, ProbeResult
+from divtrace.probing.tiles import TILED_IMPLEMENTATION, propose_for_all
 
 CLASS_COLOURS = (
     "green",
@@ -118,6 +119,7 @@ def _closing_lines(result: ProbeResult) -> list[Text]:
                 f" (holds at {', '.join(map(str, tile.candidates))})"
             )
         lines.append(Text(text))
+    lines += _tile_for_all(result)
     for found in result.findings:
         if found.unrepeatable:
             lines.append(
@@ -138,3 +140,13 @@ def _closing_lines(result: ProbeResult) -> list[Text]:
         lines.append(Text(f"not run for lack of time: {'; '.join(result.not_run)}", style="dim"))
     lines.append(Text(f"{result.elapsed_s:.1f} s; seed {result.seed}", style="dim"))
     return lines
+
+
+def _tile_for_all(result: ProbeResult) -> list[Text]:
+    cases = [found for found in result.findings if found.implementation == TILED_IMPLEMENTATION]
+    if len(cases) < 2:
+        return []
+    size = propose_for_all(cases)
+    if size is None:
+        return [Text("tile: no row count holds for all of these shapes; use gemv or invariant", style="bold")]
+    return [Text(f"tile:{size} holds for all of these shapes: record with policy=tile:{size}", style="bold")]

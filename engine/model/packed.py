@@ -18,6 +18,7 @@ from engine.errors import UnsupportedModelError
 from engine.kernels.dispatch import Dispatcher
 from engine.kernels.policy import KernelPolicy
 from engine.kernels.site import LinearSite
+from engine.kernels.tile_verdicts import require_tiles
 from engine.kv.contiguous import ContiguousStore
 from engine.kv.store import KVStore
 from engine.model.interception import AttentionInterception
@@ -39,7 +40,8 @@ class ForwardResult:
 class PackedModel:
     """Runs steps of packed rows through an mlx-lm model whose layers keep K/V rows.
 
-    The model is instrumented until `close`. One packed model per mlx-lm model at a time.
+    The model is instrumented until `close`. One packed model per mlx-lm model at a time. A policy `tile:T` that does
+    not hold on this machine raises SettingsError.
     """
 
     def __init__(self, model: nn.Module, policy: KernelPolicy, role: str = "target") -> None:
@@ -52,6 +54,7 @@ class PackedModel:
         self.sites: dict[str, LinearSite] = instrument(model, self.dispatcher)
         self._interception.activate()
         try:
+            require_tiles(policy, self.sites.values())
             self.dispatcher.head_site = self._find_head()
         except BaseException:
             self.close()

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from divtrace.probing.cases import Case
 from divtrace.probing.measure import measure, ulps_of_row
 from divtrace.probing.result import Findings
-from divtrace.probing.tiles import propose_tile
+from divtrace.probing.tiles import propose_for_all, propose_tile
 from tests.divtrace.probing.planted import (
     WIDTH,
     case_of,
@@ -47,6 +49,15 @@ def test_a_remainder_row_shows_as_index_dependence() -> None:
     assert found.distinct_results == 2
     assert found.classes == (COUNTS,)
     assert propose_tile(found).candidates == (2,)
+
+
+def test_the_proposal_for_all_shapes_holds_for_each_and_is_the_fastest_a_row() -> None:
+    anything, two_only = found_in(case_of(honest)), found_in(case_of(last_row_apart))
+    assert propose_for_all([anything, two_only]) == 2
+    timed = [replace(anything, time_s={count: 1.0 if count == 5 else 9.0 * count for count in COUNTS})] * 2
+    assert propose_for_all(timed) == 5
+    assert propose_for_all([anything, replace(anything, index_dependent=COUNTS)]) is None
+    assert propose_for_all([]) is None
 
 
 def test_a_scale_taken_from_the_whole_batch_shows_as_neighbour_dependence() -> None:

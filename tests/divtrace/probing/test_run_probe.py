@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from html.parser import HTMLParser
 from io import StringIO
@@ -74,6 +75,7 @@ def test_the_table_names_each_case_and_its_tile(result: ProbeResult) -> None:
     assert "quantized_matmul" in text
     assert "tile" in text
     assert result.machine.blas.split()[0] in text
+    assert re.search(r"tile:\d+ holds for all of these shapes|no row count holds for all of these shapes", text)
 
 
 def test_recorded_activations_are_used_in_place_of_random_rows() -> None:
