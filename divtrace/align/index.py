@@ -23,6 +23,7 @@ from divtrace.trace.schema import Level
 
 Integers = npt.NDArray[np.int64]
 SEGMENT_KINDS = ("prefill", "decode", "verify", "recompute")
+FAILED = "error"
 PIECE_ROWS = 16_384
 LARGEST_HOLE_ROWS = 512
 
@@ -190,6 +191,37 @@ class TraceIndex:
         mine, positions = mine[first], positions[first]
         steps = np.maximum.accumulate(self._sampled_steps[mine]) if mine.size else self._sampled_steps[mine]
         return Decisions(positions, steps, mine, self._sampled_chosen[mine])
+
+    def attempts(self, request: int) -> Decisions:
+        """Committed decisions, and behind them the one at which no token was possible, where there was one."""
+        made = self.decisions(request)
+        failed = self._failed_records.get(request)
+        if failed is None:
+            return made
+        records = np.append(made.records, failed)
+        steps = np.maximum.accumulate(self._sampled_steps[records])
+        return Decisions(self._sampled_positions[records], steps, records, self._sampled_chosen[records])
+
+    def failure(self, request: int) -> str:
+        """Why no token was possible behind what a request committed; empty where its end was another."""
+        if request not in self._failed_records:
+            return ""
+        place = int(np.flatnonzero(self.column("completions", "request") == request)[0])
+        return self.trace.string(int(self.trace.column("completions", "detail_string")[place]))
+
+    @cached_property
+    def _failed_records(self) -> Mapping[int, int]:
+        """Request number to the record of `sampled` at which it failed: in its last step, behind its last token."""
+        found = {}
+        for request, (step, reason) in self.finished_steps.items():
+            if reason != FAILED:
+                continue
+            position = len(self.trace.prompt(request)) + self.decisions(request).positions.size
+            mine = (self.column("sampled", "request") == request) & (self._sampled_steps == step)
+            records = np.flatnonzero(mine & (self._sampled_positions == position))
+            if records.size:
+                found[request] = int(records[0])
+        return found
 
     def output(self, request: int) -> Integers:
         """Tokens that a request went on with, in position order, whether or not it ended.

@@ -92,14 +92,17 @@ def make_timeline(a: TraceIndex, b: TraceIndex, pair: RequestPair) -> Timeline:
 
 
 def pair_decisions(a: TraceIndex, b: TraceIndex, timeline: Timeline) -> DecisionPairs:
-    """Committed decisions that both runs made at the same position from the same tokens."""
+    """Decisions at the same position from the same tokens. A request's last one may have failed: no token was possible.
+
+    Behind equal tokens there is no decision of both runs at `end`, but a failed one.
+    """
     if timeline.prompt_difference is not None:
         nothing = np.zeros(0, np.int64)
         return DecisionPairs(*([nothing] * 7))
-    left = a.decisions(timeline.pair.number_a)
-    right = b.decisions(timeline.pair.number_b)
+    left = a.attempts(timeline.pair.number_a)
+    right = b.attempts(timeline.pair.number_b)
     positions, i, j = np.intersect1d(left.positions, right.positions, assume_unique=True, return_indices=True)
-    keep = positions < timeline.decisions_end
+    keep = positions <= timeline.end
     i, j = i[keep], j[keep]
     return DecisionPairs(
         positions[keep],

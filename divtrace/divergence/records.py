@@ -209,11 +209,16 @@ class RequestDiff:
         return self.first_logits_difference is not None or self.first_row_difference is not None
 
     @property
+    def failed_apart(self) -> bool:
+        """True when a decision was impossible in one run, and the other went on."""
+        return self.ended_apart and "error" in (self.ending_a.reason, self.ending_b.reason)
+
+    @property
     def ended_apart(self) -> bool:
-        """True when both runs finished this request by themselves, with equal tokens and at different
-        lengths.
+        """True when both runs finished this request by themselves (an impossible decision is such an end), with equal
+        tokens and at different lengths.
         """
-        own_end = {"stop", "length"}
+        own_end = {"stop", "length", "error"}
         return (
             self.divergence is None
             and self.prompt_difference is None

@@ -29,21 +29,33 @@ from divtrace.trace.schema import Level
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The decision to explain: its position, and step and record (row of table `sampled`) in each run."""
+    """The decision to explain: its position, and step, record (row of table `sampled`) and token in each run.
+
+    A failure says why a run could choose no token; what stands for its token was not committed.
+    """
 
     position: int
     step_a: int
     step_b: int
     record_a: int
     record_b: int
+    token_a: int
+    token_b: int
+    failure_a: str = ""
+    failure_b: str = ""
+
+    @property
+    def failed_apart(self) -> bool:
+        """True when one run could choose a token here, and the other could not."""
+        return bool(self.failure_a) != bool(self.failure_b)
 
 
 def find_origins(a: Trace, b: Trace, request: str | None = None, position: int | None = None) -> OriginResult:
     """Walk back from the decision at `position` of `request`.
 
-    Without a request: the one whose tokens diverge first in run B's execution, else the first whose state
-    differs. Without a position: the divergence, else the last decision that both runs made from equal
-    tokens.
+    Without a request: the one whose tokens diverge first in run B's execution, else the first that failed in
+    one run, else the first whose state differs. Without a position: the divergence, else the last decision
+    from equal tokens (one at which no token was possible is such a decision).
 
     Raises: DivtraceError: no such request or position, or there is nothing to explain; the message says
     what to do. TraceError: a trace is damaged.
@@ -69,7 +81,6 @@ def find_origins_of(runs: RunPair, request: str | None = None, position: int | N
     choices = _choice_faults(runs, pair, decision) if flipped else ()
     origins = _origins(runs, pair, decision, compared, walk, maker, choices)
     read_a, read_b = _records_to_blame(runs, pair, decision, walk)
-    token_a, token_b = (int(tokens[decision.position]) for tokens in (timeline.tokens_a, timeline.tokens_b))
     own = pair.id_a, pair.id_b
     decided = decision.step_a, decision.step_b
     batches = [(run, batch) for o in origins for run, batch in (("A", o.batch_a), ("B", o.batch_b))]
@@ -80,9 +91,9 @@ def find_origins_of(runs: RunPair, request: str | None = None, position: int | N
         request_b=pair.id_b,
         position=decision.position,
         output_index=decision.position - timeline.prompt_tokens,
-        token_a=token_of(runs.a, token_a),
-        token_b=token_of(runs.b, token_b),
-        flipped=token_a != token_b,
+        token_a=token_of(runs.a, decision.token_a),
+        token_b=token_of(runs.b, decision.token_b),
+        flipped=flipped,
         logits_differ=_hashes_differ(runs, decision),
         step_a=decision.step_a,
         step_b=decision.step_b,
@@ -105,6 +116,8 @@ def find_origins_of(runs: RunPair, request: str | None = None, position: int | N
         faults=_all_faults(faults, pair, decision),
         choice_faults=choices,
         missing=_missing(runs),
+        failure_a=decision.failure_a,
+        failure_b=decision.failure_b,
     )
 
 
@@ -112,7 +125,8 @@ def _first_differing(runs: RunPair) -> RequestPair:
     """The request to explain when the user names none."""
     requests = diff_runs(runs).requests
     flipped = [r for r in requests if r.divergence is not None]
-    different: list[RequestDiff] = sorted(flipped, key=_flip_step) or [r for r in requests if r.state_differs]
+    different: list[RequestDiff] = sorted(flipped, key=_flip_step) or [r for r in requests if r.failed_apart]
+    different = different or [r for r in requests if r.state_differs]
     if not different:
         compared = sum(r.compared_tokens for r in requests)
         raise DivtraceError(
@@ -144,13 +158,28 @@ def _decision(runs: RunPair, timeline: Timeline, position: int | None) -> Decisi
             f"use one from {first} to {last}."
         )
     at = int(places[0])
+    failures = [
+        index.failure(number) if position == tokens.size else ""
+        for index, number, tokens in (
+            (runs.a, timeline.pair.number_a, timeline.tokens_a),
+            (runs.b, timeline.pair.number_b, timeline.tokens_b),
+        )
+    ]
     return Decision(
         position,
         int(decided.steps_a[at]),
         int(decided.steps_b[at]),
         int(decided.records_a[at]),
         int(decided.records_b[at]),
+        _token_at(timeline.tokens_a, position, int(decided.chosen_a[at])),
+        _token_at(timeline.tokens_b, position, int(decided.chosen_b[at])),
+        *failures,
     )
+
+
+def _token_at(tokens: Integers, position: int, chosen: int) -> int:
+    """The token that a run committed at a position, or what its failed decision chose there."""
+    return int(tokens[position]) if position < tokens.size else chosen
 
 
 def _walk(runs: RunPair, pair: RequestPair, decision: Decision, faults: FaultFinder) -> Walk | None:
@@ -182,7 +211,7 @@ def _origins(
         found = (*found, maker.from_decision(*at, "logits", not_finite))
     unexplained = flipped is not None and flipped.flip.explained is False
     selection_only = logits_differ is False or unexplained or bool(choices)
-    if flipped is not None and selection_only:
+    if (flipped is not None or decision.failed_apart) and selection_only:
         found = (*found, maker.from_decision(*at, "token"))
     return found
 

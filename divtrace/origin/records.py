@@ -267,7 +267,8 @@ class OriginResult:
     decision flipped.
 
     `step_a` and `step_b` are the steps of the decision; `missing` says what evidence lacks and what to
-    record.
+    record. `failure_a` and `failure_b` say why a run could choose no token here, empty where it could; its
+    token is then the largest number's, which it did not commit.
     """
 
     run_a: str
@@ -294,4 +295,11 @@ class OriginResult:
     faults: tuple[InputFault, ...]
     choice_faults: tuple[ChoiceFault, ...]
     missing: tuple[str, ...]
+    failure_a: str = ""
+    failure_b: str = ""
     schema: str = SCHEMA
+
+    @property
+    def failed(self) -> tuple[str, ...]:
+        """Runs, `A` or `B`, that could choose no token at this decision."""
+        return tuple(run for run, why in (("A", self.failure_a), ("B", self.failure_b)) if why)

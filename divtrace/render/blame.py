@@ -94,6 +94,8 @@ def _difference(origin: Origin) -> str:
 
 
 def _drift(origin: Origin) -> str:
+    if origin.not_finite:
+        return f"NaN or Inf in run {' and '.join(origin.not_finite)}"
     if origin.drift is None or origin.drift.magnitude == 0:
         return "the rows' largest elements agree; smaller ones differ"
     return f"largest elements moved by {drift(origin.drift.magnitude)} ({origin.drift.relative:.1e} of their size)"

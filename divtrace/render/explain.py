@@ -89,6 +89,9 @@ def _decision(origins: OriginResult) -> Argument:
     if origins.flipped:
         claim = f"The runs part at {where}: {quoted(origins.token_a)} in A, {quoted(origins.token_b)} in B"
         return Argument(claim, steps, "a difference that came in with an earlier token")
+    failed = [f"run {run}: {visible(why)}" for run, why in (("A", origins.failure_a), ("B", origins.failure_b)) if why]
+    if failed:
+        return Argument(f"No token was possible at {where}", f"{'; '.join(failed)} {steps}")
     return Argument(f"The tokens are equal up to {where}, and what lies behind them is not", steps)
 
 

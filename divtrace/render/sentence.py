@@ -16,6 +16,8 @@ def blame_sentence(result: OriginResult) -> str:
 def _what(result: OriginResult) -> str:
     where = f"position {result.position} (output token {result.output_index})"
     request = name(result.request_a)
+    if result.failed:
+        return _failed(result, where)
     if not result.flipped:
         return f"request {request} keeps its tokens up to {where}, {quoted(result.token_a)} in both runs"
     found = result.divergence
@@ -25,6 +27,15 @@ def _what(result: OriginResult) -> str:
         f"request {request} flips at {where}: A commits {quoted(result.token_a)}{_numbers(logit_a, gap_a)}, "
         f"B commits {quoted(result.token_b)}{_numbers(logit_b, gap_b)}"
     )
+
+
+def _failed(result: OriginResult, where: str) -> str:
+    """A run that could choose no token: who, where, and what the other run did there."""
+    request = name(result.request_a)
+    if len(result.failed) > 1:
+        return f"request {request} ends with an error at {where} in both runs"
+    run, other, token = ("A", "B", result.token_b) if "A" in result.failed else ("B", "A", result.token_a)
+    return f"request {request} ends with an error at {where} in {run}, where {other} commits {quoted(token)}"
 
 
 def _numbers(value: float | None, gap: float | None) -> str:

@@ -84,7 +84,8 @@ def _headline(blame: BlameResult) -> str:
     where = f"output token {origins.output_index}"
     request = short_text(origins.request_a)
     unsplit = f"Request {request} wrote the same tokens from differing state, seen at {where}"
-    what = f"Request {request} split at {where}" if origins.flipped else unsplit
+    failed = f"Request {request} failed at {where} in run {' and '.join(origins.failed)}"
+    what = f"Request {request} split at {where}" if origins.flipped else failed if origins.failed else unsplit
     origin = origin_of(blame)
     if origin is None or blame.verdict not in ROUNDING_VERDICTS:
         return sentence(f"{what}: {blame.reason}")
@@ -103,6 +104,10 @@ def _subtitle(blame: BlameResult) -> str:
     origins = blame.origins
     if origins is None:
         return ""
+    if origins.failed:
+        wrote = {"A": origins.token_a, "B": origins.token_b}
+        others = [f"run {run} wrote {quoted_text(wrote[run].text)}" for run in "AB" if run not in origins.failed]
+        return sentence("; ".join([*others, *(why for why in (origins.failure_a, origins.failure_b) if why)]))
     if not origins.flipped:
         return f"Both runs wrote {quoted_text(origins.token_a.text)}."
     a, b = _run_name(blame, "A"), _run_name(blame, "B")
@@ -123,7 +128,8 @@ def _answers(blame: BlameResult) -> tuple[Answer, ...]:
     if origins is None:
         return ()
     none = f"None. {short_text(origins.request_a)} is the one whose state differs first."
-    answers = [Answer("Which request split?", short_text(origins.request_a) if origins.flipped else none)]
+    parted = origins.flipped or origins.failed
+    answers = [Answer("Which request split?", short_text(origins.request_a) if parted else none)]
     text = f"Output token {origins.output_index} (position {origins.position}): {_subtitle(blame)}"
     answers.append(Answer("At which token?", text))
     origin = origin_of(blame)

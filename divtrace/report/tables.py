@@ -177,6 +177,9 @@ def _carrier_card(origins: OriginResult) -> ChainCard:
 def _flip_card(origins: OriginResult) -> ChainCard:
     where = f"position {origins.position}, step {origins.step_a} of A, step {origins.step_b} of B"
     found = origins.divergence
+    if origins.failed:
+        lines = [f"No token was possible in run {' and '.join(origins.failed)}."]
+        return ChainCard("Failure", where, tuple(lines))
     if found is None:
         return ChainCard("Decision", where, ("Both runs decided alike; the logits differ.",))
     lines = [f"A wrote {quoted_text(found.token_a.text)}, B wrote {quoted_text(found.token_b.text)}."]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from divtrace.errors import TraceError
 from divtrace.trace.checks.batches import check_batches, check_digests
-from divtrace.trace.checks.choices import check_choices, check_drafts, check_outputs
+from divtrace.trace.checks.choices import check_choices, check_drafts, check_failures, check_outputs
 from divtrace.trace.checks.finding import Finding
 from divtrace.trace.checks.lifetimes import check_lifetimes, check_provenance
 from divtrace.trace.reader import Trace
@@ -19,6 +19,7 @@ INVARIANTS: tuple[Callable[[Trace], Iterator[Finding]], ...] = (
     check_provenance,
     check_choices,
     check_outputs,
+    check_failures,
     check_drafts,
     check_digests,
 )

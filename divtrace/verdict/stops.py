@@ -15,11 +15,11 @@ from divtrace.verdict.verdict import Judgement
 def other_sampling(diff: DiffResult, origins: OriginResult) -> Judgement | None:
     """Other sampling settings may choose another token from equal logits: nothing about kernels follows from it.
 
-    None where the request was sampled alike, or did not flip.
+    None where the request was sampled alike, or neither flipped nor failed.
     """
     prefix = f"requests.{origins.request_a}.sampling."
     changed = [d for d in diff.inputs.differences if d.path.startswith(prefix)]
-    if not changed or not origins.flipped:
+    if not changed or not (origins.flipped or origins.failed):
         return None
     first = changed[0]
     return Judgement(

@@ -62,13 +62,22 @@ def _selection(origins: OriginResult) -> Judgement:
 
 
 def _not_finite(origin: Origin) -> Judgement:
-    run, step = origin.not_finite[0], origin.step_a if origin.not_finite[0] == "A" else origin.step_b
     return Judgement(
         Verdict.STATE_CORRUPTION,
         Nature.BUG,
         Confidence.SHOWN,
-        f"in step {step} run {run} made NaN or Inf from inputs and kernel paths that gave finite numbers in the other",
+        f"{_not_finite_place(origin)}, from inputs and kernel paths that gave finite numbers in the other",
     )
+
+
+def _not_finite_place(origin: Origin) -> str:
+    """`in step 3 run B made NaN or Inf in the values of layer 0, position 3`: the first such place."""
+    run, step = origin.not_finite[0], origin.step_a if origin.not_finite[0] == "A" else origin.step_b
+    position = origin.positions[0].first
+    if origin.tensor == "logits":
+        return f"in step {step} run {run} made NaN or Inf in the logits that decide position {position}"
+    rows = {"key": "keys", "value": "values"}.get(origin.tensor, "keys and values")
+    return f"in step {step} run {run} made NaN or Inf in the {rows} of layer {origin.layer}, position {position}"
 
 
 def _not_reproduced(failed: ReplayControl, elsewhere: tuple[str, ...]) -> Judgement:
@@ -112,9 +121,9 @@ def _paths(origins: OriginResult, proof: ProofResult | None) -> Judgement:
         verdict = (
             _kind_of_path(origins, proof) if proof.subject is Subject.PATHS else _kind_of_row_count(origins, proof)
         )
-        not_finite = any(origin.not_finite for origin in origins.origins)
-        nature = Nature.BUG if not_finite else Nature.ROUNDING
-        suffix = "; the path makes NaN or Inf, which is no rounding" if not_finite else ""
+        not_finite = next((origin for origin in origins.origins if origin.not_finite), None)
+        nature = Nature.BUG if not_finite is not None else Nature.ROUNDING
+        suffix = f"; {_not_finite_place(not_finite)}, which is no rounding" if not_finite is not None else ""
         return Judgement(verdict, nature, _confidence(proof), _proof_reason(proof) + suffix)
     if any(_is_moved_key(origin) for origin in origins.origins):
         return Judgement(

@@ -142,11 +142,12 @@ def _infinite(name: str) -> Case:
         plain = Arm(model(name), GEMV, (victim(seed), neighbour(seed)))
         return plain, replace(plain, fault=lambda: InfiniteLogit(VICTIM, 31, 17))
 
-    return Case("NaN or Inf", f"{name} logit", arms, planted(CORRUPTION, layers_of(name), None, VICTIM), request=VICTIM)
+    oracle = planted(CORRUPTION, layers_of(name), None, VICTIM)
+    return Case("NaN or Inf", f"{name} logit", arms, oracle, flips=False, request=VICTIM)
 
 
 def _infinite_head(name: str) -> Case:
-    """The output projection takes a kernel that overflows at one decision."""
+    """The output projection takes a kernel that overflows at one decision, which is then impossible."""
 
     def arms(seed: int) -> tuple[Arm, Arm]:
         plain = Arm(model(name), GEMV, (victim(seed), neighbour(seed)))
@@ -159,11 +160,11 @@ def _infinite_head(name: str) -> Case:
         VICTIM,
         lambda pair: pair.ran_b.fault.struck[0].position + 1,
     )
-    return Case("NaN or Inf", f"{name} head overflow", arms, oracle, request=VICTIM)
+    return Case("NaN or Inf", f"{name} head overflow", arms, oracle, flips=False, request=VICTIM)
 
 
 def _overflow(name: str) -> Case:
-    """The first chunk's V rows hold NaN from a kernel that overflows; the run ends with an error in the next step."""
+    """The first chunk's V rows hold NaN from a kernel that overflows; the request fails before its first token."""
 
     def arms(seed: int) -> tuple[Arm, Arm]:
         plain = Arm(model(name), settings(token_budget=16), (victim(seed, 40, 8),))

@@ -52,6 +52,19 @@ def check_outputs(trace: Trace) -> Iterator[Finding]:
             yield Finding(place, "the tokens it returned are not the ones that were committed")
 
 
+def check_failures(trace: Trace) -> Iterator[Finding]:
+    """A request that ended with reason `error` shows the decision that was impossible: behind its last token."""
+    names = trace.request_ids()
+    columns = (trace.column("sampled", name).tolist() for name in ("step", "request", "position", "committed"))
+    uncommitted = {(step, owner, at) for step, owner, at, committed in zip(*columns, strict=True) if not committed}
+    ends = (trace.column("completions", name).tolist() for name in ("step", "request", "output_count", "reason_string"))
+    for step, request, count, reason in zip(*ends, strict=True):
+        failed_at = (step, request, len(trace.prompt(request)) + count)
+        if trace.string(reason) == "error" and failed_at not in uncommitted:
+            place = f"step {step}, request {names[request]!r}"
+            yield Finding(place, "ended with an error, but no impossible decision stands behind its last token")
+
+
 def check_drafts(trace: Trace) -> Iterator[Finding]:
     """The proposals that count as accepted are the tokens that were committed in their places."""
     names = trace.request_ids()
