@@ -117,12 +117,13 @@ class EngineSettings(Strict):
 
     @model_validator(mode="after")
     def _rules_parse(self) -> EngineSettings:
-        for rule in (self.policy, *self.site_policies.values()):
+        rules = (self.policy, *self.site_policies.values())
+        for rule in rules:
             try:
                 parse_linear_rule(rule)
             except SettingsError as error:
                 raise ValueError(str(error)) from None
-        if self.policy == "auto" and not self.tuned:
+        if "auto" in rules and not self.tuned:
             raise ValueError("policy auto needs what tuning found; run divtrace tune and give its file")
         return self
 

@@ -21,6 +21,7 @@ from engine.errors import SettingsError
 from engine.model.tokenizer import Tokenizer
 from engine.request import Arrival, Request, SamplingParams
 from engine.settings import EngineSettings, Strict, describe_validation_error, parse_settings
+from engine.settings_check import refuse_without_effect
 
 MAX_WORKLOAD_BYTES = 16 * 1024 * 1024
 
@@ -92,12 +93,15 @@ class WorkloadSpec(Strict):
         """Settings of one arm: the file's, then the arm's, then `changes`.
 
         Raises:
-            SettingsError: a field or value makes no sense; `where` names the file.
+            SettingsError: a field or value makes no sense, or has no effect beside another; `where` names the file.
         """
         merged = {**self.settings, **self.arms.get(arm, {}), **changes}
         if any(request.samples > 1 for request in self.requests) and merged.get("kv", "paged") == "paged":
             merged.setdefault("prefix_cache", True)  # samples of one prompt share its blocks
-        return parse_settings(merged, f"{where}, arm {arm!r}")
+        place = f"{where}, arm {arm!r}"
+        settings = parse_settings(merged, place)
+        refuse_without_effect(settings, place)
+        return settings
 
 
 def read_workload(path: Path) -> WorkloadSpec:

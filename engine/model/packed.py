@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -14,7 +16,7 @@ import numpy.typing as npt
 from mlx_lm.models import cache as mlx_lm_cache
 
 from engine.batch import Batch, Segment, SegmentKind
-from engine.errors import UnsupportedModelError
+from engine.errors import SettingsError, UnsupportedModelError
 from engine.kernels.dispatch import Dispatcher
 from engine.kernels.policy import KernelPolicy
 from engine.kernels.site import LinearSite
@@ -40,8 +42,8 @@ class ForwardResult:
 class PackedModel:
     """Runs steps of packed rows through an mlx-lm model whose layers keep K/V rows.
 
-    The model is instrumented until `close`. One packed model per mlx-lm model at a time. A policy `tile:T` that does
-    not hold on this machine raises SettingsError.
+    The model is instrumented until `close`. One packed model per mlx-lm model at a time. SettingsError is raised for a
+    policy `tile:T` that does not hold on this machine, and for one that names a site which the model does not have.
     """
 
     def __init__(self, model: nn.Module, policy: KernelPolicy, role: str = "target") -> None:
@@ -54,6 +56,8 @@ class PackedModel:
         self.sites: dict[str, LinearSite] = instrument(model, self.dispatcher)
         self._interception.activate()
         try:
+            if role == "target":  # a draft model may lack sites of the target, under whose policy it runs
+                _require_sites(policy, self.sites)
             require_tiles(policy, self.sites.values())
             self.dispatcher.head_site = self._find_head()
         except BaseException:
@@ -138,6 +142,16 @@ class PackedModel:
         linears = [choice for choice in result.plan if choice.operation == "linear"]
         is_head = bool(linears) and linears[-1].output_size == result.logits.shape[-1]
         return linears[-1].site if is_head else None
+
+
+def _require_sites(policy: KernelPolicy, sites: Mapping[str, LinearSite]) -> None:
+    unknown = sorted(set(policy.sites) - set(sites))
+    if unknown:
+        near = difflib.get_close_matches(unknown[0], sites, n=1, cutoff=0.0)
+        like = f", for example {near[0]}" if near else ""
+        raise SettingsError(
+            f"site_policies names {unknown[0]!r}, which is no linear site of this model; it has {len(sites)}{like}."
+        )
 
 
 def _attention_windows(model: nn.Module) -> list[int | None]:

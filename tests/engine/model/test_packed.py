@@ -9,8 +9,8 @@ from mlx_lm.models import base
 from mlx_lm.models.cache import make_prompt_cache
 
 from engine.batch import Batch, Segment, SegmentKind
-from engine.errors import UnsupportedModelError
-from engine.kernels.policy import KernelPolicy, forced_gemv
+from engine.errors import SettingsError, UnsupportedModelError
+from engine.kernels.policy import KernelPolicy, LinearRule, forced_gemv
 from engine.kv.contiguous import ContiguousStore
 from engine.model.packed import PackedModel
 from fixtures.tiny_models import tiny_model
@@ -121,3 +121,21 @@ def test_a_model_that_keeps_other_state_than_kv_rows_is_refused_by_name() -> Non
     )  # fmt: skip
     with pytest.raises(UnsupportedModelError, match="mamba: layer 0 keeps"):
         PackedModel(mamba.Model(arguments), KernelPolicy())
+
+
+def test_a_rule_for_a_site_that_the_model_does_not_have_is_refused_with_one_that_it_has() -> None:
+    loaded = tiny_model("llama", quantized=True)
+    wrong = KernelPolicy(sites={"model.layers.0.self_attn.qproj": LinearRule("gemv")})
+    with pytest.raises(
+        SettingsError, match=r"'model\.layers\.0\.self_attn\.qproj'.* model\.layers\.0\.self_attn\.q_proj"
+    ):
+        PackedModel(loaded.model, wrong)
+    right = KernelPolicy(sites={"model.layers.0.self_attn.q_proj": LinearRule("gemv")})
+    with PackedModel(loaded.model, right) as packed:
+        assert packed.policy is right
+
+
+def test_a_draft_may_lack_sites_of_its_target() -> None:
+    loaded = tiny_model("llama", quantized=True)
+    rules = KernelPolicy(sites={"model.layers.99.mlp.up_proj": LinearRule("gemv")})
+    PackedModel(loaded.model, rules, role="draft").close()
