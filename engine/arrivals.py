@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 
 from engine.state import RequestState
+
+CommittedTokens = Callable[[str], int]
+"""Output tokens that a request has committed so far, by its id."""
 
 
 class Arrivals:
@@ -20,13 +23,13 @@ class Arrivals:
         """Remember a request until its arrival rule holds."""
         self._pending.append(state)
 
-    def due(self, step: int, states: Mapping[str, RequestState]) -> list[RequestState]:
+    def due(self, step: int, committed_tokens: CommittedTokens) -> list[RequestState]:
         """Take out the requests whose rule holds before `step` is planned."""
-        due = [s for s in self._pending if _holds(s, step, states)]
+        due = [s for s in self._pending if _holds(s, step, committed_tokens)]
         self._pending = [s for s in self._pending if s not in due]
         return due
 
-    def earliest(self, step: int, states: Mapping[str, RequestState]) -> list[RequestState]:
+    def earliest(self, step: int, committed_tokens: CommittedTokens) -> list[RequestState]:
         """Nothing runs: take out the requests with the earliest future `at_step` (idle steps are not counted).
 
         Empty when every pending request waits for one that will never commit enough tokens.
@@ -35,7 +38,7 @@ class Arrivals:
         if not timed:
             return []
         first = min(s.request.arrival.at_step for s in timed)
-        return self.due(max(step, first), states)
+        return self.due(max(step, first), committed_tokens)
 
     def take_all(self) -> list[RequestState]:
         """Take out everything that is left."""
@@ -51,9 +54,8 @@ class Arrivals:
         return None
 
 
-def _holds(state: RequestState, step: int, states: Mapping[str, RequestState]) -> bool:
+def _holds(state: RequestState, step: int, committed_tokens: CommittedTokens) -> bool:
     arrival = state.request.arrival
-    if arrival.after_request is None:
-        return arrival.at_step <= step
-    other = states.get(arrival.after_request)
-    return other is not None and len(other.output) >= arrival.after_tokens and arrival.at_step <= step
+    if arrival.at_step > step:
+        return False
+    return arrival.after_request is None or committed_tokens(arrival.after_request) >= arrival.after_tokens

@@ -34,15 +34,15 @@ from engine.observer import (
     StepTimings,
 )
 from engine.request import Completion, FinishReason, Request
+from engine.request_checks import check_request
 from engine.run_info import describe_run
-from engine.sampling.checks import check_sampling
 from engine.sampling.stops import StopWatch, stop_rules
 from engine.scheduling.continuous import ContinuousScheduler
 from engine.scheduling.pinned import PinnedScheduler, PinnedStep
 from engine.scheduling.plan import Scheduler, StepPlan
 from engine.settings import EngineSettings
 from engine.speculation import Speculator, build_speculator
-from engine.state import Phase, RequestState
+from engine.state import RequestState
 
 LIFECYCLE_KINDS = {
     FinishReason.CANCELLED: "cancelled",
@@ -58,6 +58,8 @@ class Engine:
     `pinned` plays an earlier run's schedule back instead of planning (then no drafter runs, proposals are pinned too).
     `forced` pins output tokens, `overrides` pin kernel paths at single (step, site). `known` gives the K/V rows of
     pinned steps that are then not computed; observers hear nothing of these.
+
+    `states` holds the requests that have not ended; of those that have, `completions` is all that is kept.
     """
 
     def __init__(
@@ -84,6 +86,7 @@ class Engine:
         self.states: dict[str, RequestState] = {}
         self.completions: dict[str, Completion] = {}
         self.step_number = 0
+        self._submitted = 0
         self._lifecycle: list[LifecycleEvent] = []
         self._ended: list[Completion] = []
         self._started_s = time.monotonic()
@@ -128,22 +131,15 @@ class Engine:
         """Hand in a request; it enters the waiting queue when its arrival rule holds.
 
         Raises:
-            SettingsError: the id is taken, the prompt is empty or holds a foreign token, or a number is out of range.
+            SettingsError: the id is taken, or a field is out of its range; names the field and its value.
         """
-        if request.id in self.states:
+        if request.id in self.states or request.id in self.completions:
             raise SettingsError(f"request id {request.id!r} is taken; ids are unique within a run.")
-        if not request.prompt or request.max_tokens < 1:
-            raise SettingsError(f"request {request.id!r} needs at least one prompt token and max_tokens of 1 or more.")
-        outside = [t for t in request.prompt if not 0 <= t < self.loaded.vocabulary_size]
-        if outside:
-            raise SettingsError(
-                f"request {request.id!r} has token {outside[0]}, outside the vocabulary of "
-                f"{self.loaded.vocabulary_size}."
-            )
-        check_sampling(request.sampling, self.loaded.vocabulary_size)
+        check_request(request, self.loaded.vocabulary_size)
         rules = stop_rules(request, self.loaded.tokenizer.eos_token_ids)
         watch = StopWatch(rules, self.loaded.tokenizer.token_bytes)
-        state = RequestState(request, order=len(self.states), stop_watch=watch)
+        state = RequestState(request, order=self._submitted, stop_watch=watch)
+        self._submitted += 1
         self.states[request.id] = state
         self.arrivals.add(state)
 
@@ -153,13 +149,14 @@ class Engine:
         Raises:
             EngineError: no such request.
         """
+        if request_id in self.completions:
+            return
         state = self.states.get(request_id)
         if state is None:
             raise EngineError(f"there is no request {request_id!r} to cancel.")
-        if state.phase is not Phase.FINISHED:
-            if self.arrivals.take(request_id) is not None:
-                self._tell_submitted(state)
-            self._end(state, FinishReason.CANCELLED, "cancelled by the caller")
+        if self.arrivals.take(request_id) is not None:
+            self._tell_submitted(state)
+        self._end(state, FinishReason.CANCELLED, "cancelled by the caller")
 
     def run(self) -> dict[str, Completion]:
         """Step until every request has ended; returns completions by request id."""
@@ -202,7 +199,7 @@ class Engine:
     # --- phases of a step -----------------------------------------------------------------------------------------
 
     def _plan(self) -> StepPlan | None:
-        self._take_arrivals(self.arrivals.due(self.step_number, self.states))
+        self._take_arrivals(self.arrivals.due(self.step_number, self._committed_tokens))
         self._end_cancelled_and_late()
         while True:
             self._tell_ended()
@@ -216,10 +213,17 @@ class Engine:
                 raise EngineError(f"request {stuck.id!r} cannot be scheduled in step {self.step_number}.")
             if not self.arrivals:
                 return None
-            due = self.arrivals.earliest(self.step_number, self.states)
+            due = self.arrivals.earliest(self.step_number, self._committed_tokens)
             self._take_arrivals(due)
             if not due:
                 self._refuse_arrivals_that_cannot_come()
+
+    def _committed_tokens(self, request_id: str) -> int:
+        """Output tokens of a request so far, ended or not; 0 for one that was never submitted."""
+        if request_id in self.completions:
+            return len(self.completions[request_id].tokens)
+        state = self.states.get(request_id)
+        return 0 if state is None else len(state.output)
 
     def _refuse_arrivals_that_cannot_come(self) -> None:
         for state in self.arrivals.take_all():
@@ -308,6 +312,7 @@ class Engine:
             text=state.text,
         )
         self.completions[state.id] = completion
+        del self.states[state.id]
         self._ended.append(completion)
 
     def _audit(self) -> None:

@@ -52,9 +52,9 @@ def step_progress(description: str) -> Iterator[StepCallback]:
         task = progress.add_task(description, total=None)
 
         def advance(engine: Engine) -> None:
-            states = engine.states.values()
-            total = sum(s.request.max_tokens for s in states)
-            progress.update(task, total=total, completed=sum(len(s.output) for s in states))
+            ended, going = engine.completions.values(), engine.states.values()
+            done = sum(len(c.tokens) for c in ended) + sum(len(s.output) for s in going)
+            progress.update(task, total=done + sum(s.remaining_output for s in going), completed=done)
 
         yield advance
 

@@ -65,8 +65,9 @@ class Replayer:
         Raises:
             PlaybackError: the run cannot be followed; names the step.
         """
+        header = self.trace.header
         recorder = Recorder(
-            output, level=level or self.trace.header.level, top_k=self.trace.header.top_k, overwrite=True
+            output, level=level or header.level, top_k=header.top_k, overwrite=True, hash_name=header.hash_name
         )
         forced = self._forced(free_from or {})
         return self.watch((recorder, *observers), last_step, overrides, forced=forced, on_step=on_step)
@@ -111,7 +112,9 @@ class Replayer:
         stop = len(steps) + positions
 
         def plan_next(engine: Engine) -> None:
-            state = engine.states[request_id]
+            state = engine.states.get(request_id)
+            if state is None:
+                return
             if engine.step_number != len(steps) or len(steps) >= stop or len(state.output) >= len(tokens):
                 return
             if engine.store.can_grow({request_id: state.known_tokens}):

@@ -117,7 +117,8 @@ def run_arm(arm: Arm, observers: Sequence[Observer] = ()) -> Ran:
                 pass
     except EngineError as raised:
         error = str(raised)
-    outputs = {state.id: state.output for state in engine.states.values()}
+    outputs |= {state.id: state.output for state in engine.states.values()}
+    outputs |= {name: list(done.tokens) for name, done in engine.completions.items()}
     return Ran({name: tuple(tokens) for name, tokens in outputs.items()}, fault, error)
 
 

@@ -123,8 +123,8 @@ class WrongPrefixBlock(Fault):
 
         def cached(tokens: tuple[int, ...]) -> list[int]:
             found = honest(tokens)
-            state = engine.states[self.request]
-            if tuple(tokens) != state.tokens or len(found) < 1:
+            state = engine.states.get(self.request)
+            if state is None or tuple(tokens) != state.tokens or len(found) < 1:
                 return found
             donor = tables.sequence(self.donor)
             return [*found[:-1], donor.table[len(found) - 1]]

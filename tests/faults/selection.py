@@ -13,7 +13,9 @@ from engine import decide as deciding
 from engine.batch import Batch
 from engine.decide import Decision
 from engine.engine import Engine
+from engine.request import SamplingParams
 from engine.sampling import sampler
+from engine.scheduling.plan import StepPlan
 from engine.speculative.verify import Verification
 from tests.faults.build import Fault, Struck
 
@@ -80,9 +82,15 @@ class OtherSampler(_Verifying):
     """The request is sampled with the parameters of `other`."""
 
     other: str = ""
+    taken: SamplingParams | None = None
+
+    def planned(self, engine: Engine, plan: StepPlan) -> StepPlan:
+        if self.other in engine.states:
+            self.taken = engine.states[self.other].request.sampling
+        return plan
 
     def verify(self, engine: Engine, honest: Any, rows: Any, proposal: Any, params: Any, where: Any) -> Verification:
-        return honest(rows, proposal, engine.states[self.other].request.sampling, *where)  # type: ignore[no-any-return]
+        return honest(rows, proposal, self.taken or params, *where)  # type: ignore[no-any-return]
 
 
 @dataclass
