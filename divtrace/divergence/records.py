@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+    from divtrace.api.sources import Source
 
 SCHEMA = "divtrace.diff/1"
 
@@ -264,3 +270,20 @@ class DiffResult:
         if self.outcome in (Outcome.TOKENS, Outcome.STATE):
             return 1
         return 0 if self.outcome is Outcome.NONE_SEEN else 2
+
+    def plot(self, a: Source | None = None, b: Source | None = None, *, request: str | None = None) -> Figure:
+        """A plotly figure: gap and drift of each decision over positions, on a logarithmic scale, the flip marked.
+
+        Args:
+            a: the runs again, or the bundle, where they are no longer at the paths that were compared.
+            b: the other run.
+            request: id of the request to draw; by default the one that split first.
+
+        Raises:
+            DivtraceError: plotly is not installed, or the runs are gone or changed. EvidenceError: no logits recorded.
+        """
+        from divtrace.figures.decisions import plot_decisions
+        from divtrace.figures.runs import runs_of
+
+        with runs_of(self, a, b) as (trace_a, trace_b):
+            return plot_decisions(self, trace_a, trace_b, request)

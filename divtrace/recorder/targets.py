@@ -22,13 +22,14 @@ class Replaced:
     ending: str
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.ending}; recording it again."
+        return f"{self.path}: {self.ending.rstrip('.')}; recording it again."
 
 
 def unfinished_targets(paths: Sequence[Path], overwrite: bool) -> tuple[Replaced, ...]:
     """Check all files before the first one is written; return the unfinished traces among them.
 
-    A trace that ended early, or at Ctrl-C, is no result that anybody waits for: the same command records it anew.
+    A trace that ended early, failed, or stopped at Ctrl-C is not what its command was to make: the same command
+    records it anew.
 
     Raises:
         DivtraceError: another process is recording into a file; or a complete trace, or a file that is no trace, is
@@ -60,6 +61,7 @@ def _has_writer(path: Path) -> bool:
 def _unfinished_ending(path: Path) -> str | None:
     try:
         with open_trace(path) as trace:
-            return trace.ending() if trace.interrupted or not trace.clean_end else None
+            is_whole = trace.clean_end and not trace.interrupted and not trace.failure
+            return None if is_whole else trace.ending()
     except TraceError:
         return None

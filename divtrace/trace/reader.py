@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,11 @@ from divtrace.trace.references import SPANS, largest_row_number, referred_table
 from divtrace.trace.schema import FLUSHES, FOOTER, Column, Table
 from divtrace.trace.seals import last_sealed_lengths
 from divtrace.trace.source import OpenedFile, open_file, read_header
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+    from divtrace.verdict.records import BlameResult
 
 CACHED_COLUMN_BYTES = 16 << 20
 _SCHEMA: Mapping[str, Table] = {table.name: table for table in all_tables()}
@@ -179,6 +184,18 @@ class Trace:
         if self.failure:
             return f"failed at step {self.step_count}: {self.failure}"
         return f"interrupted at step {self.step_count}" if self.interrupted else f"complete, {self.step_count} steps"
+
+    def plot_timeline(self, result: BlameResult | None = None) -> Figure:
+        """A plotly figure: requests by steps, segments coloured by kind, packed rows with the policy's threshold above.
+
+        With a `result` of blame about this run, its origin and flip are marked and joined by an arrow.
+
+        Raises:
+            DivtraceError: plotly is not installed, or `result` is about other runs.
+        """
+        from divtrace.figures.timeline import plot_timeline
+
+        return plot_timeline(self, result)
 
     def refresh(self) -> int:
         """See what a running writer has flushed since; return the number of complete steps."""

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from divtrace.divergence.records import DiffResult
 from divtrace.origin.records import OriginResult
 from divtrace.proof.past_flip import PastFlip
 from divtrace.proof.records import ProofResult
 from divtrace.reference.records import ReferenceResult
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+    from divtrace.api.sources import Source
 
 SCHEMA = "divtrace.blame/1"
 
@@ -88,3 +94,19 @@ class BlameResult:
         if self.verdict is Verdict.NONE_SEEN:
             return 0
         return 2 if self.verdict in (Verdict.NOT_DECIDABLE, Verdict.INPUTS_DIFFER) else 1
+
+    def plot(self, a: Source | None = None, b: Source | None = None) -> Figure:
+        """A plotly figure: the timelines of both runs, origin and flip marked and joined by an arrow.
+
+        Args:
+            a: the runs again, or the bundle, where they are no longer at the paths that were compared.
+            b: the other run.
+
+        Raises:
+            DivtraceError: plotly is not installed, or the runs are gone or changed.
+        """
+        from divtrace.figures.runs import runs_of
+        from divtrace.figures.timeline import plot_pair
+
+        with runs_of(self.diff, a, b) as (trace_a, trace_b):
+            return plot_pair(trace_a, trace_b, self)
