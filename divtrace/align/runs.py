@@ -42,10 +42,13 @@ class RunPair:
         return MemoryHistory(self.b)
 
     def both_have(self, level: Level) -> bool:
-        """True when both traces hold `level`, with hashes that can be compared."""
-        if not (self.a.has(level) and self.b.has(level)):
-            return False
-        return level is Level.TOKENS or self.a.trace.header.hash_name == self.b.trace.header.hash_name
+        """True when both traces hold `level`."""
+        return self.a.has(level) and self.b.has(level)
+
+    @property
+    def same_hash(self) -> bool:
+        """True when KV rows were hashed by one function in both runs. Logits always are."""
+        return self.a.trace.header.hash_name == self.b.trace.header.hash_name
 
     @property
     def same_layers(self) -> bool:
@@ -54,8 +57,8 @@ class RunPair:
 
     @property
     def can_compare_rows(self) -> bool:
-        """True when both traces hold KV hashes of the same shape."""
-        return self.both_have(Level.KV) and self.same_layers
+        """True when both traces hold KV hashes of the same function and shape."""
+        return self.both_have(Level.KV) and self.same_hash and self.same_layers
 
     def timeline(self, pair: RequestPair) -> Timeline:
         """Tokens of one pair, compared."""

@@ -18,6 +18,7 @@ from divtrace.divergence.records import (
 )
 from divtrace.divergence.requests import diff_request
 from divtrace.trace.reader import Trace
+from divtrace.trace.schema import Level
 
 
 def diff_traces(a: Trace, b: Trace, request: str | None = None) -> DiffResult:
@@ -78,6 +79,7 @@ def _summary(index: TraceIndex) -> RunSummary:
         steps=trace.step_count,
         requests=len(index.request_ids),
         clean_end=trace.clean_end,
+        kv_hash=trace.header.hash_name if index.has(Level.KV) else "",
     )
 
 

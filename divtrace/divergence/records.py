@@ -235,7 +235,7 @@ class RequestDiff:
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """One run of the comparison."""
+    """One run of the comparison. `kv_hash` names the hash of its KV rows, empty where it recorded none."""
 
     name: str
     path: str
@@ -243,6 +243,7 @@ class RunSummary:
     steps: int
     requests: int
     clean_end: bool
+    kv_hash: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +262,12 @@ class DiffResult:
     diverged_requests: int
     gaps: tuple[GapBin, ...]
     schema: str = SCHEMA
+
+    @property
+    def hashes_differ(self) -> bool:
+        """True when both runs recorded KV rows and no hash of one can be held against the other's."""
+        hashes = {self.run_a.kv_hash, self.run_b.kv_hash}
+        return "" not in hashes and len(hashes) > 1
 
     @property
     def exit_status(self) -> int:

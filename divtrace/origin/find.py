@@ -24,7 +24,7 @@ from divtrace.origin.groups import OriginMaker, position_ranges
 from divtrace.origin.records import Carriers, ChoiceFault, InputFault, Origin, OriginResult
 from divtrace.origin.walk import Reader, Walk, walk_back
 from divtrace.trace.reader import Trace
-from divtrace.trace.schema import Level
+from divtrace.trace.schema import HASH_VARIABLE, Level
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +277,10 @@ def _missing(runs: RunPair) -> tuple[str, ...]:
             found.append(f"run {name} has level {level}: no hashes of KV rows; record it with --level kv")
     if runs.both_have(Level.KV) and not runs.same_layers:
         found.append("the runs have models of different depth: their KV rows cannot be compared")
-    hashes = {index.trace.header.hash_name for index in (runs.a, runs.b)}
-    if len(hashes) > 1:
-        found.append("the runs used different hash functions; record both with one version of divtrace")
+    if runs.both_have(Level.KV) and not runs.same_hash:
+        name_a, name_b = (index.trace.header.hash_name for index in (runs.a, runs.b))
+        found.append(
+            f"KV rows of run A are hashed with {name_a}, of run B with {name_b}; record both with "
+            f"{HASH_VARIABLE}={name_a}"
+        )
     return tuple(found)

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from divtrace.recorder.hashing import HashedRows, as_numpy, hash_rows
-from engine.observer import LayerRows, MemoryRead, StepEvent
+from divtrace.recorder.hashers import RowHasher
+from divtrace.recorder.hashing import HashedRows, as_numpy
+from engine.observer import MemoryRead, StepEvent
 
 Hashes = npt.NDArray[np.uint64]
 
@@ -33,9 +34,11 @@ class ChangedRow:
 class MemoryAudit:
     """Knows by (step, packed row) what was written, and by request and position which write lies in memory.
 
-    `note` every step after `check`; keeps 16 bytes per layer and row of the run. A change is reported once.
+    `hasher` hashed the rows at writing. `note` every step after `check`; keeps 16 bytes per layer and row of the run. A
+    change is reported once.
     """
 
+    hasher: RowHasher
     _written: list[HashedRows] = field(default_factory=list)
     _places: dict[str, dict[int, tuple[int, int]]] = field(default_factory=dict)
     _reported: set[ChangedRow] = field(default_factory=set)
@@ -64,7 +67,7 @@ class MemoryAudit:
     def _changed(self, read: MemoryRead) -> Iterator[ChangedRow]:
         places = self._places.get(read.request_id, {})
         for layer, rows in enumerate(read.layers):
-            keys, values = _hashes(rows)
+            keys, values = (self.hasher.hash_rows(as_numpy(side)) for side in (rows.keys, rows.values))
             for position in range(len(keys)):
                 place = places.get(position)
                 if place is None:
@@ -77,7 +80,3 @@ class MemoryAudit:
                     if at_writing != now:
                         yield ChangedRow(read.request_id, position, layer, "changed", at_writing, now)
                         break
-
-
-def _hashes(rows: LayerRows) -> tuple[list[int], list[int]]:
-    return hash_rows(as_numpy(rows.keys)), hash_rows(as_numpy(rows.values))

@@ -1,4 +1,4 @@
-"""Exact hashes and magnitudes of K/V rows. Must not know tables or files.
+"""Exact hashes and magnitudes of K/V rows on the host, and digests over hashes. Must not know tables or files.
 
 The hash is XXH3 with 64 bits over the row's own bytes (no rounding, no conversion): equal rows always hash
 equal, and two different rows hash equal with a chance of 2**-64 each time. It is fast, not cryptographic: it
@@ -38,16 +38,16 @@ class HashedRows:
 def as_numpy(array: Any) -> npt.NDArray[Any]:
     """A numpy array with the same bytes; bfloat16, which numpy lacks, as its uint16 patterns.
 
-    An mx.array must be evaluated already: copying it out then computes nothing that the run would not have
-    computed.
+    An mx.array must be evaluated already: reading it then computes nothing that the run would not have computed. Its
+    memory is shared where the host can see it: read it before the next step.
     """
     if isinstance(array, np.ndarray):
         return array.view(np.uint16) if array.dtype.kind == "V" else array
     if "bfloat16" in str(array.dtype):
         import mlx.core as mx
 
-        return np.array(array.view(mx.uint16))
-    return np.array(array)
+        return np.array(array.view(mx.uint16), copy=False)
+    return np.array(array, copy=False)
 
 
 def hash_rows(array: npt.NDArray[Any]) -> list[int]:

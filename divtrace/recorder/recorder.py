@@ -15,6 +15,7 @@ import numpy as np
 
 from divtrace.errors import TraceError
 from divtrace.recorder.audit import MemoryAudit
+from divtrace.recorder.hashers import choose_hasher
 from divtrace.recorder.interning import Interner
 from divtrace.recorder.step_columns import StepColumns
 from divtrace.recorder.tensors import TensorRing, TensorSettings
@@ -33,9 +34,11 @@ class Recorder:
     The file is created when the run starts, flushed every `flush_steps` steps or `flush_seconds` seconds, and
     closed when the run ends. `workload` is kept in the header as it is (JSON-ready). Every `audit_every` steps (0:
     never) the K/V rows that requests read are held against their hashes at writing; that needs level kv. `tensors` says
-    which whole arrays level tensors keeps.
+    which whole arrays level tensors keeps. `hash_name` picks the hash of K/V rows (see `hashers`); else the device
+    does.
 
     Raises:
+        DivtraceError: there is no such hash.
         TraceError: the file exists and `overwrite` is False, or it cannot be written.
     """
 
@@ -50,6 +53,7 @@ class Recorder:
         overwrite: bool = False,
         audit_every: int = 0,
         tensors: TensorSettings | None = None,
+        hash_name: str | None = None,
     ) -> None:
         self.path = Path(path)
         self.level = level
@@ -60,6 +64,7 @@ class Recorder:
         self._overwrite = overwrite
         self._audit_every = audit_every if level.includes(Level.KV) else 0
         self._tensors = tensors if level.includes(Level.TENSORS) else None
+        self._hasher = choose_hasher(hash_name)
         self._requests: dict[str, int] = {}
         self._writer: TraceWriter | None = None
 
@@ -84,12 +89,13 @@ class Recorder:
             weights_hash=info.weights_hash,
             tokenizer_hash=info.tokenizer_hash,
             workload=self._workload,
+            hash_name=self._hasher.name,
         )
         self._writer = TraceWriter(self.path, header, self._flush_steps, self._flush_seconds, overwrite=self._overwrite)
         self._interner = Interner(self._writer, info.token_bytes)
-        audit = MemoryAudit() if self._audit_every else None
+        audit = MemoryAudit(self._hasher) if self._audit_every else None
         ring = TensorRing(self._tensors) if self._tensors is not None else None
-        self._columns = StepColumns(self._writer, self._interner, self._requests, audit, ring)
+        self._columns = StepColumns(self._writer, self._interner, self._requests, self._hasher, audit, ring)
 
     def request_submitted(self, request: Request, step: int) -> None:
         """Note the prompt and the settings of a request."""

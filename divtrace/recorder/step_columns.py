@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from divtrace.recorder.audit import MemoryAudit
-from divtrace.recorder.hashing import HashedRows, digest_step, hash_kv_rows
+from divtrace.recorder.hashers import Finish, RowHasher
+from divtrace.recorder.hashing import HashedRows, digest_step
 from divtrace.recorder.interning import Interner
 from divtrace.recorder.logits import TopLogits, are_finite, hash_logits, log_sum_exp, top_logits
 from divtrace.recorder.step_flags import NO_FLAGS, StepFlag
@@ -36,12 +37,14 @@ class StepColumns:
         writer: TraceWriter,
         interner: Interner,
         requests: Mapping[str, int],
+        hasher: RowHasher,
         audit: MemoryAudit | None = None,
         tensors: TensorRing | None = None,
     ) -> None:
         self._writer = writer
         self._interner = interner
         self._requests = requests
+        self._hasher = hasher
         self._level = writer.header.level
         self._top_k = writer.header.top_k
         self._audit = audit
@@ -50,16 +53,18 @@ class StepColumns:
     def append_step(self, event: StepEvent, flags: StepFlag = NO_FLAGS) -> StepFlag:
         """Append everything that one step did, the row of `steps` last; return its flags."""
         batch = event.batch
-        hashed = self._hash(event)
+        # Begun first: a device hashes while the host looks at the logits.
+        finish, finish_drafts = self._begin_hashing(event)
+        sampled_offset = self._append_sampled(event)
+        hashed = finish() if finish is not None else None
         if hashed is not None and not hashed.is_finite:
             flags |= StepFlag.KV_NOT_FINITE
         if not are_finite(event.logits):
             flags |= StepFlag.LOGITS_NOT_FINITE
         if self._audit is not None and hashed is not None and self._append_audit(self._audit, event, hashed):
             flags |= StepFlag.AUDIT_FAILED
-        self._append_drafts(event)
+        self._append_drafts(event, finish_drafts)
         self._append_lifecycle(event)
-        sampled_offset = self._append_sampled(event)
         if self._tensors is not None:
             kept = self._tensors.step_finished(event, fired_trigger(self._tensors.settings, event, flags))
             append_tensors(self._writer, self._interner, kept)
@@ -82,12 +87,17 @@ class StepColumns:
         )
         return flags
 
-    def _hash(self, event: StepEvent) -> HashedRows | None:
+    def _begin_hashing(self, event: StepEvent) -> tuple[Finish | None, list[Finish | None]]:
+        """Start on the step's K/V rows and on those of each draft forward; nothing where they are not recorded."""
         if not self._level.includes(Level.KV):
-            return None
+            return None, [None] * len(event.draft_forwards)
         if event.kv_rows is None:
             raise ValueError(f"step {event.batch.step} has no K/V rows, which level {self._level} records")
-        return hash_kv_rows(event.kv_rows, event.batch.packed_rows)
+        drafts = [
+            None if forward.kv_rows is None else self._hasher.begin(forward.kv_rows, forward.batch.packed_rows)
+            for forward in event.draft_forwards
+        ]
+        return self._hasher.begin(event.kv_rows, event.batch.packed_rows), drafts
 
     def _append_audit(self, audit: MemoryAudit, event: StepEvent, hashed: HashedRows) -> int:
         audit.take_reused(event)
@@ -173,7 +183,7 @@ class StepColumns:
             "logits_hash": hash_logits(raw),
         }
 
-    def _append_drafts(self, event: StepEvent) -> None:
+    def _append_drafts(self, event: StepEvent, hashing: Sequence[Finish | None]) -> None:
         for draft in event.drafts:
             self._writer.append_row(
                 "drafts",
@@ -186,16 +196,15 @@ class StepColumns:
                 next_token=-1 if draft.next_token is None else draft.next_token,
                 drafter_string=self._interner.string(draft.drafter),
             )
-        for number, forward in enumerate(event.draft_forwards):
-            self._append_draft_forward(event.batch.step, number, forward)
+        for number, (forward, finish) in enumerate(zip(event.draft_forwards, hashing, strict=True)):
+            hashed = finish() if finish is not None else None
+            self._append_draft_forward(event.batch.step, number, forward, hashed)
 
-    def _append_draft_forward(self, step: int, number: int, forward: DraftForward) -> None:
+    def _append_draft_forward(self, step: int, number: int, forward: DraftForward, hashed: HashedRows | None) -> None:
         batch = Batch(step, forward.batch.segments)
         row_offset = self._writer.length("draft_rows")
-        hashed = None
         extra: dict[str, npt.ArrayLike] = {"forward": np.full(batch.packed_rows, number)}
-        if self._level.includes(Level.KV) and forward.kv_rows is not None:
-            hashed = hash_kv_rows(forward.kv_rows, batch.packed_rows)
+        if hashed is not None:
             extra |= self._append_draft_layers(hashed)
         self._append_rows("draft_rows", batch, hashed, **extra)
         self._writer.append_row(

@@ -18,6 +18,7 @@ from divtrace.divergence.records import (
 )
 from divtrace.render.parts import flip_words, heading, line, logits_table, top_logits
 from divtrace.render.text import counted, listed, logit, name, quoted
+from divtrace.trace.schema import HASH_VARIABLE
 
 MOST_SETTINGS = 12
 MOST_REQUESTS = 10
@@ -80,7 +81,9 @@ def _depth(result: DiffResult) -> str:
         parts.append(f"the logits of {counted(seen.decisions_with_logits, 'decision')}")
     if seen.kv_rows:
         parts.append(f"{counted(seen.kv_rows, 'KV row')} in {counted(seen.layers, 'layer')}")
-    return f", {' and '.join(parts)}" if parts else " (tokens only: the traces hold no logits or KV hashes)"
+    if not parts:
+        return " (tokens only: the traces hold no logits or KV hashes)"
+    return f", {' and '.join(parts)}{' (no KV rows: the hashes differ in kind)' if result.hashes_differ else ''}"
 
 
 def _runs(result: DiffResult) -> Iterator[RenderableType]:
@@ -191,12 +194,19 @@ def _compared(result: DiffResult) -> Iterator[RenderableType]:
     seen = result.compared
     amounts = f"{counted(seen.tokens, 'token')} of {counted(seen.requests, 'request')}{_depth(result)}"
     yield line("compared", amounts)
+    if result.hashes_differ:
+        yield line("KV rows", f"not compared: {_hashes(result)}")
     flips = sorted(r.divergence.output_index for r in result.requests if r.divergence is not None)
     if len(flips) > 1:
         middle = flips[len(flips) // 2]
         yield line("flips at", f"output tokens {flips[0]} (first), {middle} (median), {flips[-1]} (last)")
     if result.gaps:
         yield line("near ties", _gaps(result.gaps))
+
+
+def _hashes(result: DiffResult) -> str:
+    hash_a, hash_b = name(result.run_a.kv_hash), name(result.run_b.kv_hash)
+    return f"A is hashed with {hash_a} and B with {hash_b}; record both with {HASH_VARIABLE}={hash_a}."
 
 
 def _gaps(bins: Sequence[GapBin]) -> str:

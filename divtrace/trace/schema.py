@@ -12,6 +12,9 @@ from enum import StrEnum
 
 SCHEMA_VERSION = 1
 HASH_NAME = "xxh3_64"
+GRAPH_HASH_NAME = "multilinear_64"
+HASH_VARIABLE = "DIVTRACE_HASH"
+"""Environment variable that names the hash of K/V rows for recordings to come."""
 
 
 class Level(StrEnum):

@@ -7,8 +7,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 
+from divtrace.recorder.hashing import as_numpy
+from divtrace.recorder.multilinear import multilinear_hashes
 from divtrace.recorder.recorder import Recorder
 from divtrace.recorder.tensors import TensorSettings
 from divtrace.trace.check import check_trace
@@ -23,8 +27,8 @@ from fixtures.tiny_models import tiny_model
 
 
 @cache
-def model(quantized: bool) -> LoadedModel:
-    return tiny_model(quantized=quantized)
+def model(quantized: bool, dtype: str = "float32") -> LoadedModel:
+    return tiny_model(quantized=quantized, dtype=dtype)
 
 
 @dataclass
@@ -67,9 +71,9 @@ def requests() -> list[Request]:
     ]
 
 
-def serve(settings: dict[str, Any], quantized: bool, *observers: Observer) -> LogitsWatch:
+def serve(settings: dict[str, Any], quantized: bool, *observers: Observer, dtype: str = "float32") -> LogitsWatch:
     watch = LogitsWatch()
-    with Engine(model(quantized), EngineSettings(**settings), (watch, *observers)) as engine:
+    with Engine(model(quantized, dtype), EngineSettings(**settings), (watch, *observers)) as engine:
         for request in requests():
             engine.submit(request)
         engine.run()
@@ -110,6 +114,40 @@ def test_recording_changes_no_bit_and_the_trace_is_sound(tmp_path: Path, situati
         assert trace.length("audits") == 0
         assert {i: tuple(trace.output(n)) for n, i in enumerate(trace.request_ids())} == alone.outputs
         assert_shows_its_situation(trace, situation)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("situation", ["native", "contiguous", "preemption and prefix cache", "self draft"])
+def test_hashing_in_the_graph_changes_no_bit_and_gives_the_hashes_of_the_bytes(
+    tmp_path: Path, situation: str, dtype: str
+) -> None:
+    settings = SITUATIONS[situation]
+    alone = serve(settings, False, dtype=dtype)
+    recorder = RowBytes(tmp_path / "run.h5", audit_every=2, hash_name="multilinear_64")
+    assert serve(settings, False, recorder, dtype=dtype).logits == alone.logits
+    with open_trace(tmp_path / "run.h5") as trace:
+        assert trace.header.hash_name == "multilinear_64"
+        assert [str(finding) for finding in check_trace(trace)] == []
+        assert trace.length("audits") == 0
+        for column, hashes in (("key_hash", recorder.keys), ("value_hash", recorder.values)):
+            assert trace.column("rows", column).tobytes() == np.concatenate(hashes).tobytes()
+        if situation == "self draft":
+            assert trace.length("draft_layers") > 0
+
+
+class RowBytes(Recorder):
+    """Hashes the bytes of all rows on the host too: (rows, layers) uint64 a step."""
+
+    def __init__(self, path: Path, **settings: Any) -> None:
+        super().__init__(path, Level.KV, **settings)
+        self.keys: list[npt.NDArray[np.uint64]] = []
+        self.values: list[npt.NDArray[np.uint64]] = []
+
+    def step_finished(self, event: StepEvent) -> None:
+        super().step_finished(event)
+        for kept, side in ((self.keys, "keys"), (self.values, "values")):
+            layers = [multilinear_hashes(as_numpy(getattr(rows, side))) for rows in event.kv_rows or ()]
+            kept.append(np.stack(layers, axis=1))
 
 
 def assert_shows_its_situation(trace: Trace, situation: str) -> None:

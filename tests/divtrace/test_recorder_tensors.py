@@ -109,6 +109,29 @@ def test_other_triggers_write_the_ring(tmp_path: Path, recorder: type[Recorder],
             assert trace.column("audits", "layer").tolist() == [0, 1]
 
 
+@pytest.mark.parametrize("hash_name", ["xxh3_64", "multilinear_64"])
+def test_an_audit_hashes_memory_as_the_rows_were_hashed_at_writing(tmp_path: Path, hash_name: str) -> None:
+    run = decoding_run(4)
+
+    class FlippingOneBit(SpoilingMemory):
+        def spoil(self, event: StepEvent) -> StepEvent:
+            rows = [
+                [run.kv_row(("a", position, layer), side) for position in range(2)] for layer in (0, 1) for side in "kv"
+            ]
+            keys, values, other_keys, other_values = map(np.array, rows)
+            other_values.view(np.uint32)[1, 0, 2] ^= 1 << 31
+            layers = (LayerRows(keys, values), LayerRows(other_keys, other_values))
+            return replace(event, memory=(MemoryRead("a", layers),))
+
+    path = tmp_path / "run.h5"
+    run.replay(FlippingOneBit(path, audit_every=1, hash_name=hash_name))
+    with open_trace(path) as trace:
+        places = zip(*(trace.column("audits", name).tolist() for name in ("position", "layer")), strict=True)
+        assert list(places) == [(1, 1)]
+        written = trace.column("audits", "expected_hash")
+        assert written.tolist() == trace.column("rows", "value_hash")[1:2, 1].tolist()
+
+
 def test_memory_that_nobody_wrote_is_told_apart(tmp_path: Path) -> None:
     class Unwritten(SpoilingMemory):
         def spoil(self, event: StepEvent) -> StepEvent:

@@ -11,7 +11,10 @@ from divtrace.divergence.compare import diff_traces
 from divtrace.divergence.logits import ulps_between
 from divtrace.divergence.records import DiffResult, Outcome
 from divtrace.errors import DivtraceError
+from divtrace.origin.find import find_origins
 from divtrace.recorder.recorder import Recorder
+from divtrace.render.diff import render_diff
+from divtrace.render.text import plain
 from divtrace.trace.reader import open_trace
 from divtrace.trace.schema import Level
 from engine.batch import SegmentKind
@@ -174,6 +177,36 @@ def test_a_run_that_ended_early_is_compared_as_far_as_it_goes_and_said(tmp_path:
     assert (result.run_a.clean_end, result.run_b.clean_end) == (True, False)
     assert (request.ending_b.reason, request.ending_b.step) == ("unfinished", None)
     assert (request.compared_tokens, result.exit_status) == (2, 0)
+
+
+def test_rows_hashed_in_two_ways_are_not_compared_and_the_answer_says_so_in_one_sentence(tmp_path: Path) -> None:
+    paths = [run().write(tmp_path / f"{name}.h5", hash_name=name) for name in ("xxh3_64", "multilinear_64")]
+    with open_trace(paths[0]) as a, open_trace(paths[1]) as b:
+        result = diff_traces(a, b)
+        missing = find_origins(a, b, request="r").missing
+    assert (result.outcome, result.compared.tokens, result.compared.decisions_with_logits) == (Outcome.NONE_SEEN, 3, 3)
+    assert (result.compared.kv_rows, result.hashes_differ) == (0, True)
+    said = plain(render_diff(result))
+    assert said.count("record both with DIVTRACE_HASH=xxh3_64.") == 1
+    assert "A is hashed with xxh3_64 and B with multilinear_64" in " ".join(said.split())
+    assert missing == (
+        "KV rows of run A are hashed with xxh3_64, of run B with multilinear_64; record both with "
+        "DIVTRACE_HASH=xxh3_64",
+    )
+
+
+def test_rows_hashed_in_the_same_way_are_compared_whatever_the_way(tmp_path: Path) -> None:
+    other = run()
+    other.content[("r", 3)] = 7
+    paths = [
+        built.write(tmp_path / f"{name}.h5", hash_name="multilinear_64") for name, built in (("a", run()), ("b", other))
+    ]
+    with open_trace(paths[0]) as a, open_trace(paths[1]) as b:
+        result = diff_traces(a, b)
+    row = result.requests[0].first_row_difference
+    assert row is not None
+    assert (row.position, row.layer, result.hashes_differ) == (3, 0, False)
+    assert result.requests[0].differing_kv_rows == 1
 
 
 def test_a_run_that_stopped_by_itself_and_one_that_went_on_are_different(tmp_path: Path) -> None:

@@ -69,6 +69,15 @@ def test_a_run_with_mixed_batches_plays_back(trace_path: Path) -> None:
     assert play(trace_path).is_equal
 
 
+@pytest.mark.parametrize("hash_name", ["xxh3_64", "multilinear_64"])
+def test_a_playback_hashes_rows_as_its_run_did(trace_path: Path, hash_name: str) -> None:
+    recorder = Recorder(trace_path, hash_name=hash_name)
+    run_recorded(model(), EngineSettings(token_budget=16), [Request("a", prompt(20), 4)], recorder)
+    assert play(trace_path).is_equal
+    with open_trace(trace_path.with_suffix(".replay.h5")) as replayed:
+        assert replayed.header.hash_name == hash_name
+
+
 def test_a_run_with_preemptions_plays_back(trace_path: Path) -> None:
     crowded = EngineSettings(admission="optimistic", kv_blocks=12, block_size=4, max_active=4)
     record(trace_path, crowded, [Request(name, prompt(8, 20 * i), 16) for i, name in enumerate("abcd")])
