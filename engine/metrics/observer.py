@@ -99,11 +99,19 @@ class MetricsObserver:
             if value is not None:
                 histogram.observe(value)
 
-    def run_finished(self, ending: RunEnding) -> None:
-        """Nothing runs and nothing waits any more."""
-        if ending.is_complete:
-            self._instruments.num_requests_running.set(0)
-            self._instruments.num_requests_waiting.set(0)
+        if not self._running:
+            self._nothing_is_under_way()
+
+    def run_finished(self, ending: RunEnding) -> None:  # noqa: ARG002 (however it ended, it is over)
+        """Nothing runs, nothing waits and no block has an owner any more."""
+        self._running.clear()
+        self._nothing_is_under_way()
+
+    def _nothing_is_under_way(self) -> None:
+        """A step tells its state before its requests end, so the last one's would stand for as long as nobody comes."""
+        instruments = self._instruments
+        for gauge in (instruments.num_requests_running, instruments.num_requests_waiting, instruments.kv_cache_usage):
+            gauge.set(0)
 
     def _count_lifecycle(self, event: LifecycleEvent) -> None:
         times = self._running.get(event.request_id)

@@ -187,8 +187,33 @@ def test_the_pool_and_the_queue_are_gauges(clock: Clock) -> None:
     metrics.step_finished(step(0, [prefill("a", 2)], [1.0], queue=queue, lifecycle=preempted))
     gauges = ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc", "num_preemptions_total")
     assert [value(metrics, name) for name in gauges] == [3, 9, 0.25, 1]
-    metrics.run_finished(RunEnding())
-    assert value(metrics, "num_requests_running") == 0
+
+
+GAUGES = ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc")
+
+
+@pytest.mark.parametrize("ending", [RunEnding(), RunEnding(interrupted=True), RunEnding(failure="it broke.")])
+def test_gauges_are_zero_after_the_run_however_it_ended(clock: Clock, ending: RunEnding) -> None:
+    metrics = started(clock)
+    metrics.request_submitted(Request("a", (1, 2), 5), 0)
+    metrics.step_finished(step(0, [prefill("a", 2)], [1.0], queue=QueueState(3, 9, 2, 1, 8)))
+    assert [value(metrics, name) for name in GAUGES] == [3, 9, 0.25]
+    metrics.run_finished(ending)
+    assert [value(metrics, name) for name in GAUGES] == [0, 0, 0]
+
+
+def test_gauges_are_zero_while_an_open_engine_has_nothing_to_do() -> None:
+    metrics = MetricsObserver()
+    with Engine(tiny_model(), EngineSettings(policy="gemv", kv_blocks=8), (metrics,)) as engine:
+        model = {"model_name": engine.loaded.source}
+        for request_id in "ab":
+            engine.submit(Request(request_id, (1, 2, 3), 4, ignore_eos=True))
+            engine.step()
+            seen = [metrics.registry.get_sample_value(f"divtrace:{name}", model) for name in GAUGES]
+            assert seen == [1, 0, 1 / 8]
+            engine.run()
+            seen = [metrics.registry.get_sample_value(f"divtrace:{name}", model) for name in GAUGES]
+            assert seen == [0, 0, 0]
 
 
 def test_a_store_without_blocks_uses_nothing(clock: Clock) -> None:
