@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
@@ -13,8 +14,9 @@ from divtrace.errors import TraceError
 from divtrace.trace.schema import HASH_NAME, SCHEMA_VERSION, TABLES, Level
 
 _WHOLE_NUMBERS = ("layers", "kv_heads", "head_size", "vocabulary_size", "top_k")
-_TEXTS = ("hash_name", "weights_hash", "tokenizer_hash", "created", "divtrace_version")
+_TEXTS = ("weights_hash", "tokenizer_hash", "created", "divtrace_version")
 LARGEST_NUMBER = 1 << 31
+_HASH_NAME = re.compile(r"[a-z0-9_]{1,32}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +24,7 @@ class Header:
     """What a trace says about its run.
 
     `settings`, `environment` and `workload` are JSON values; `created` is an ISO 8601 time (UTC); `tables`
-    names the tables in the order that `flushes/lengths` uses.
+    names the tables in the order that `flushes/lengths` uses. `hash_name` is the hash of K/V rows.
     """
 
     level: Level
@@ -86,6 +88,8 @@ def _is_well_formed(name: str, value: object) -> bool:
         return type(value) is int and 0 <= value < LARGEST_NUMBER
     if name == "schema_version":
         return value == SCHEMA_VERSION
+    if name == "hash_name":
+        return isinstance(value, str) and _HASH_NAME.fullmatch(value) is not None
     if name in _TEXTS:
         return isinstance(value, str)
     if name == "level":

@@ -187,6 +187,12 @@ def header_that_is_no_json(file: h5py.File) -> None:
     file["header"][0] = ord("[")
 
 
+def hash_of_an_unprintable_name(file: h5py.File) -> None:
+    """As long as the real name: the header keeps its length."""
+    written = file["header"][:].tobytes()
+    file["header"][:] = np.frombuffer(written.replace(b'"xxh3_64"', b'"x\\u001b"'), np.uint8)
+
+
 def no_version(file: h5py.File) -> None:
     del file.attrs["divtrace_schema_version"]
 
@@ -201,7 +207,7 @@ LIES = [
     flush_that_promises_one_row_more, rows_that_are_not_stored, huge_claim, huge_chunk, missing_column,
     missing_table, missing_flushes, request_out_of_range, string_out_of_range, offset_out_of_range,
     count_out_of_range, string_offset_out_of_range, not_utf8, gap_in_the_output, header_of_another_type,
-    header_that_is_no_json, no_version, version_of_another_type,
+    header_that_is_no_json, hash_of_an_unprintable_name, no_version, version_of_another_type,
 ]  # fmt: skip
 
 
