@@ -166,6 +166,7 @@ class _LongRun:
         values = [9.0 + 1e-3 * drifts, 9.0 - gap + 3e-4 * drifts, 2.0, 1.0]
         self.rows["sampled"].append(
             {"step": step, "request": request, "position": position, "row": row, "chosen": chosen, "committed": 1}
+            | {"committed_token": chosen}
             | {"random_number": np.nan, "log_sum_exp": 9.0, "chosen_logit": values[0], "gap": values[0] - values[1]}
             | {"top_ids": ids, "top_values": values, "processed_top_ids": ids, "processed_top_values": values}
             | {"logits_hash": request * 100_003 + position + (OTHER_BITS if drifts else 0)}
