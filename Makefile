@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 BENCH_FLAGS ?= --quick
 BACKEND ?= $(shell [ "$$(uname -s)" = Darwin ] || echo cpu,)
 
-.PHONY: demo test lint bench blame-score clean
+.PHONY: demo test lint docs bench blame-score clean
 demo: $(VENV)/.installed
 	@$(BIN)/divtrace demo
 
@@ -19,6 +19,11 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# Warnings are errors. Silenced is only the theme's notice about its own future.
+docs: $(VENV)/.installed-dev
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build -q --strict -f docs/site/mkdocs.yml
+	@echo "out/site/index.html"
 
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m engine.bench $(BENCH_FLAGS) --model "$$($(BIN)/python -c 'from divtrace.model_store import fetch_smollm2; print(fetch_smollm2())')"
