@@ -28,7 +28,7 @@ def draw() -> Canvas:
     for layer in range(LAYERS):
         y = _y(layer)
         canvas.text(LEFT - 14, y + 20, f"layer {layer}", "small muted end")
-        canvas.cells(LEFT, y, [_style(column) for column in range(COLUMNS)], SIZE, GAP)
+        canvas.cells(LEFT, y, [_style(layer, column) for column in range(COLUMNS)], SIZE, GAP)
     canvas.text(LEFT, 238, "position →", "small muted")
     canvas.rect(_x(COLUMNS) + 24, TOP, 118, 4 * (SIZE + GAP) - GAP, "b-soft")
     canvas.lines(_x(COLUMNS) + 38, TOP + 40, ["the decision:", "A and B commit", "other tokens"], "ink")
@@ -55,8 +55,10 @@ def _y(layer: int) -> float:
     return TOP + (LAYERS - 1 - layer) * (SIZE + GAP)
 
 
-def _style(column: int) -> str:
-    return "differs" if column >= ORIGIN else "plain"
+def _style(layer: int, column: int) -> str:
+    """Layer 0 is made from token ids alone, so behind the origin it is equal again; all above it reads what differs."""
+    differs = column == ORIGIN or (column > ORIGIN and layer > 0)
+    return "differs" if differs else "plain"
 
 
 def _hop(canvas: Canvas, start: int, end: int) -> None:
