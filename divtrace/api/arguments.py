@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from divtrace.errors import DivtraceError
 
+LEAST_TOP_K, MOST_TOP_K = 2, 1024
+
 
 def whole_number(name: str, value: int, least: int, most: int | None = None) -> int:
     """`value`, when it is a whole number from `least` to `most`.

@@ -9,8 +9,7 @@ from pathlib import Path
 from divtrace.api.arguments import whole_number
 from divtrace.api.sources import Progress, Source, foreseen_errors, opened, opened_pair
 from divtrace.errors import DivtraceError
-from divtrace.proof.past_flip import MOST_POSITIONS
-from divtrace.proof.search import MOST_JOINT_TRIALS
+from divtrace.proof.limits import MOST_JOINT_TRIALS, MOST_POSITIONS
 from divtrace.replay.models import load_model_of
 from divtrace.verdict.blame import ProofOptions
 from divtrace.verdict.blame import blame as blame_traces

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from divtrace.api.arguments import whole_number
+from divtrace.api.arguments import LEAST_TOP_K, MOST_TOP_K, whole_number
 from divtrace.api.arms import Arms, arms_asked_for
 from divtrace.api.sources import foreseen_errors
 from divtrace.errors import DivtraceError
@@ -31,8 +31,6 @@ from engine.kv.blocks import blocks_for_bytes
 from engine.model.load import LoadedModel
 from engine.tune.policy_file import read_policy
 from engine.workload import WorkloadSpec, parse_workload, read_workload
-
-LEAST_TOP_K, MOST_TOP_K = 2, 1024
 
 
 class RecordWatcher:

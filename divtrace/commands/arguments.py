@@ -50,9 +50,9 @@ def complete_request(context: click.Context, parameter: click.Parameter, incompl
     del parameter
     from divtrace.trace.reader import open_trace
 
-    path = context.params.get("a") or context.params.get("trace")
+    path = _first_argument(context)
     try:
-        if not isinstance(path, Path) or path.stat().st_size > MOST_COMPLETED_BYTES:
+        if path is None or path.stat().st_size > MOST_COMPLETED_BYTES:
             return []
         with open_trace(path) as trace:
             names = trace.request_ids()
@@ -81,6 +81,14 @@ def _arms(context: click.Context) -> list[str]:
     from engine.workload import read_workload
 
     try:
-        return list(read_workload(Path(context.params["workload"])).arms)
+        workload = _first_argument(context)
+        return [] if workload is None else list(read_workload(workload).arms)
     except Exception:
         return []
+
+
+def _first_argument(context: click.Context) -> Path | None:
+    """What was typed for the command's first argument; an unfinished option makes click leave it unparsed."""
+    names = [parameter.name for parameter in context.command.params if isinstance(parameter, click.Argument)]
+    given = [context.params.get(name or "") for name in names[:1]] + list(context.args)
+    return next((Path(value) for value in given if value is not None), None)

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from divtrace.api.blame import blame
 from divtrace.commands.arguments import TRACE, TRACE_OR_BUNDLE, complete_request
 from divtrace.commands.options import print_json, status_line, stdout_console
 from divtrace.errors import DivtraceError
-from divtrace.proof.past_flip import MOST_POSITIONS
-from divtrace.proof.search import MOST_JOINT_TRIALS
-from divtrace.render.blame_document import blame_document
-from divtrace.render.explain import render_explanation
-from divtrace.render.verdict import render_verdict, verdict_sentence
-from divtrace.verdict.records import BlameResult, Verdict
+from divtrace.proof.limits import MOST_JOINT_TRIALS, MOST_POSITIONS
+
+if TYPE_CHECKING:
+    from divtrace.verdict.records import BlameResult
 
 
 @click.command("blame")
@@ -75,6 +73,8 @@ def command(
       divtrace blame runs/serial.h5 runs/batched.h5 --no-proof --json
       divtrace blame case.zip
     """
+    from divtrace.api.blame import blame
+
     with status_line("comparing") as progress:
         result = blame(
             a,
@@ -96,6 +96,11 @@ def command(
 
 
 def _print(result: BlameResult, explain: bool, as_json: bool) -> None:
+    from divtrace.render.blame_document import blame_document
+    from divtrace.render.explain import render_explanation
+    from divtrace.render.verdict import render_verdict, verdict_sentence
+    from divtrace.verdict.records import Verdict
+
     if as_json:
         print_json(blame_document(result))
     elif result.verdict is Verdict.INPUTS_DIFFER and not explain:

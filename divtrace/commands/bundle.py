@@ -7,8 +7,6 @@ from pathlib import Path
 import click
 
 from divtrace.commands.arguments import TRACE, complete_request
-from divtrace.trace.bundle import write_bundle
-from divtrace.trace.reader import open_trace
 
 
 @click.command("bundle")
@@ -28,6 +26,9 @@ def command(a: Path | str, b: Path | str, output: Path, requests: tuple[str, ...
       divtrace bundle runs/serial.h5 runs/batched.h5 -o case.zip --request anchor
       divtrace blame case.zip
     """
+    from divtrace.trace.bundle import write_bundle
+    from divtrace.trace.reader import open_trace
+
     with open_trace(a) as trace_a, open_trace(b) as trace_b:
         written = write_bundle(trace_a, trace_b, output, requests)
     click.echo(f"{written}: {written.stat().st_size / 1000:.0f} kB; read it with: divtrace blame {written}")

@@ -8,9 +8,6 @@ import click
 
 from divtrace.commands.arguments import TRACE
 from divtrace.commands.options import print_json
-from divtrace.render.text import visible
-from divtrace.trace.check import check_trace
-from divtrace.trace.reader import open_trace
 
 
 @click.command("check")
@@ -25,6 +22,10 @@ def command(trace: Path | str, as_json: bool) -> int:
       divtrace check runs/batched.h5 --json
       divtrace check downloaded.h5 && divtrace show downloaded.h5
     """
+    from divtrace.render.text import visible
+    from divtrace.trace.check import check_trace
+    from divtrace.trace.reader import open_trace
+
     with open_trace(trace) as opened:
         findings = check_trace(opened)
         ending = opened.ending()

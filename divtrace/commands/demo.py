@@ -11,11 +11,8 @@ from pathlib import Path
 
 import click
 
-from divtrace.divergence.compare import diff_traces
-from divtrace.divergence.records import DiffResult, Outcome
+from divtrace.divergence.records import Outcome
 from divtrace.errors import DivtraceError
-from divtrace.model_store import fetch_smollm2
-from divtrace.trace.reader import open_trace
 
 ARMS = ("serial", "batched")
 
@@ -35,6 +32,8 @@ def command(folder: Path, no_proof: bool) -> int:
       divtrace demo --no-proof
       divtrace demo -o demo-out && divtrace show demo-out/handoff-1/batched.h5
     """
+    from divtrace.model_store import fetch_smollm2
+
     started = time.perf_counter()
     _say(
         "An anchor request decodes. A follower is submitted after the anchor's first token. Arm "
@@ -66,6 +65,8 @@ def command(folder: Path, no_proof: bool) -> int:
 
 
 def _record_until_one_splits(folder: Path) -> Path | None:
+    from divtrace.api.diff import diff
+
     for number, workload in enumerate(_workloads()):
         if number:
             _say(
@@ -74,20 +75,17 @@ def _record_until_one_splits(folder: Path) -> Path | None:
             )
         target = folder / workload.stem
         _run("record", workload, "-o", target, "--force")
-        result = _compare(*_traces(target))
+        result = diff(*_traces(target))
         if result.outcome is Outcome.TOKENS:
             return workload
     return None
 
 
-def _compare(a: Path, b: Path) -> DiffResult:
-    with open_trace(a) as trace_a, open_trace(b) as trace_b:
-        return diff_traces(trace_a, trace_b)
-
-
 def _acceptance(label: str, a: Path, b: Path) -> str:
+    from divtrace.api.diff import diff
+
     parts = []
-    for request in _compare(a, b).requests:
+    for request in diff(a, b).requests:
         counts = [f"{d.accepted_tokens}/{d.proposed_tokens}" for d in (request.drafts_a, request.drafts_b)]
         parts.append(f"{request.id_a} {counts[0]} against {counts[1]}")
     return f"{label}: {', '.join(parts)}."

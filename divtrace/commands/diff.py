@@ -6,13 +6,9 @@ from pathlib import Path
 
 import click
 
-from divtrace.api.diff import diff
 from divtrace.commands.arguments import TRACE, TRACE_OR_BUNDLE, complete_request
 from divtrace.commands.options import print_json, stdout_console
-from divtrace.divergence.records import Outcome
 from divtrace.errors import DivtraceError
-from divtrace.render.diff import diff_sentence, render_diff
-from divtrace.render.document import diff_document
 
 
 @click.command("diff")
@@ -34,6 +30,11 @@ def command(a: Path | str, b: Path | str | None, request: str | None, as_json: b
       divtrace diff base.h5 head.h5 --json > diff.json
       divtrace diff base.h5 head.h5 || divtrace blame base.h5 head.h5
     """
+    from divtrace.api.diff import diff
+    from divtrace.divergence.records import Outcome
+    from divtrace.render.diff import diff_sentence, render_diff
+    from divtrace.render.document import diff_document
+
     result = diff(a, b, request=request)
     if result.outcome is Outcome.INPUTS and not as_json:
         raise DivtraceError(diff_sentence(result))

@@ -7,9 +7,6 @@ import importlib.util
 import click
 
 from divtrace.commands.options import print_json
-from divtrace.model_store import models_directory
-from engine.environment import describe_environment
-from engine.kernels import invariant
 
 OPTIONAL = {
     "numba": ("the invariant policy on CPU", "pip install 'divtrace[invariant]'"),
@@ -30,6 +27,10 @@ def command(as_json: bool) -> None:
       divtrace doctor
       divtrace doctor --json
     """
+    from divtrace.model_store import models_directory
+    from engine.environment import describe_environment
+    from engine.kernels import invariant
+
     environment = describe_environment()
     missing = {name: OPTIONAL[name] for name in OPTIONAL if importlib.util.find_spec(name) is None}
     cached = sorted(path.name for path in models_directory().glob("*.gguf"))

@@ -7,8 +7,6 @@ from pathlib import Path
 import click
 
 from divtrace.commands.arguments import TRACE
-from divtrace.export.perfetto import write_perfetto
-from divtrace.trace.reader import open_trace
 
 
 @click.command("export")
@@ -23,6 +21,9 @@ def command(a: Path | str, b: Path | str | None, output: Path) -> None:
       divtrace export runs/batched.h5 --perfetto batched.json
       divtrace export runs/serial.h5 runs/batched.h5 --perfetto both.json
     """
+    from divtrace.export.perfetto import write_perfetto
+    from divtrace.trace.reader import open_trace
+
     with open_trace(a) as trace_a:
         if b is None:
             write_perfetto(output, trace_a)

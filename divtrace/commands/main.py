@@ -83,8 +83,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     from engine.errors import EngineError
 
+    given = None if arguments is None else list(arguments)
     try:
-        result: Any = cli.main(args=list(arguments) if arguments is not None else None, standalone_mode=False)
+        result: Any = cli.main(args=given, prog_name="divtrace", standalone_mode=False)
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except click.exceptions.Exit as error:

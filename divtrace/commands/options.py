@@ -6,16 +6,17 @@ import json
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich import progress as bars
 from rich.console import Console
 from rich.status import Status
 
-from divtrace.api.sources import Progress
-from divtrace.recording import StepCallback
-from engine.engine import Engine
+if TYPE_CHECKING:
+    from divtrace.api.sources import Progress
+    from divtrace.recording import StepCallback
+    from engine.engine import Engine
 
 
 def stdout_console() -> Console:

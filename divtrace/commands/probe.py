@@ -6,10 +6,7 @@ from pathlib import Path
 
 import click
 
-from divtrace.api.probe import probe
 from divtrace.commands.options import print_json, status_line, stdout_console, whole_numbers
-from divtrace.probing.document import render_html
-from divtrace.probing.table import render_table
 
 
 @click.command("probe")
@@ -40,6 +37,10 @@ def command(
       divtrace probe --shape 3584x3584:4 --rows 1,2,4,8,16
       divtrace probe --operation attention --json > attention.json
     """
+    from divtrace.api.probe import probe
+    from divtrace.probing.document import render_html
+    from divtrace.probing.table import render_table
+
     with status_line("probing") as progress:
         result = probe(
             model=model,

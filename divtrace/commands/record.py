@@ -2,37 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import click
 
-from divtrace.api.record import LEAST_TOP_K, MOST_TOP_K, RecordWatcher, record
+from divtrace.api.arguments import LEAST_TOP_K, MOST_TOP_K
 from divtrace.commands.arguments import complete_arm
-from divtrace.commands.options import step_progress
-from divtrace.recorder.targets import Replaced
-from divtrace.recording import Arm, ArmResult, StepCallback
 from divtrace.trace.schema import Level
-
-
-class _Printed(RecordWatcher):
-    """A bar while an arm runs, a line when it has ended."""
-
-    def replacing(self, replaced: Replaced) -> None:
-        click.echo(str(replaced), err=True)
-
-    @contextmanager
-    def running(self, arm: Arm) -> Iterator[StepCallback | None]:
-        with step_progress(f"arm {arm.name}") as advance:
-            yield advance
-
-    def finished(self, result: ArmResult) -> None:
-        tokens = sum(len(completion.tokens) for completion in result.completions.values())
-        click.echo(f"{result.path}: {len(result.completions)} requests, {tokens} tokens, {result.steps} steps")
-        for completion in result.completions.values():
-            if completion.finish_reason.value == "refused":
-                click.echo(f"  refused: {completion.detail}", err=True)
 
 
 @click.command("record")
@@ -82,6 +58,9 @@ def command(
       divtrace record case.yaml -o runs --arm a:max_active=1 --arm b:max_active=2
       divtrace record case.yaml -o forced --arm serial:policy=gemv --level logits
     """
+    from divtrace.api.record import record
+    from divtrace.commands.record_output import PrintedRecording
+
     record(
         workload,
         output,
@@ -95,5 +74,5 @@ def command(
         deterministic=deterministic,
         policy_file=policy_file,
         force=force,
-        watcher=_Printed(),
+        watcher=PrintedRecording(),
     )

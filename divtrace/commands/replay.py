@@ -10,10 +10,6 @@ import click
 
 from divtrace.commands.arguments import TRACE
 from divtrace.commands.options import print_json, step_progress
-from divtrace.replay.models import load_model_of
-from divtrace.replay.replay import Replayer
-from divtrace.replay.verify import compare_replay
-from divtrace.trace.reader import open_trace
 
 
 @click.command("replay")
@@ -31,6 +27,11 @@ def command(trace: Path | str, model: str | None, output: Path | None, last_step
       divtrace replay runs/batched.h5 -o again.h5 --last-step 40
       divtrace replay runs/batched.h5 --model models/tiny.gguf --json
     """
+    from divtrace.replay.models import load_model_of
+    from divtrace.replay.replay import Replayer
+    from divtrace.replay.verify import compare_replay
+    from divtrace.trace.reader import open_trace
+
     with open_trace(trace) as original, tempfile.TemporaryDirectory() as scratch:
         target = output or Path(scratch) / "replay.h5"
         replayer = Replayer(original, load_model_of(original, model))

@@ -7,11 +7,8 @@ from pathlib import Path
 
 import click
 
-from divtrace.api.blame import blame
 from divtrace.commands.arguments import TRACE, complete_request
 from divtrace.commands.options import status_line
-from divtrace.report.write import write_report
-from divtrace.trace.reader import open_trace
 
 
 @click.command("report")
@@ -35,6 +32,10 @@ def command(
       divtrace report runs/serial.h5 runs/batched.h5 --no-proof
       divtrace report runs/serial.h5 -o run.html
     """
+    from divtrace.api.blame import blame
+    from divtrace.report.write import write_report
+    from divtrace.trace.reader import open_trace
+
     files = [str(path) for path in (a, b) if path is not None]
     commands = [f"divtrace report {shlex.join(files)} -o {shlex.quote(str(output))}"]
     with open_trace(a) as trace_a:

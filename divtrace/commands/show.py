@@ -4,24 +4,15 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from divtrace.commands.arguments import TRACE
 from divtrace.commands.options import print_json, stdout_console
-from divtrace.show import (
-    requests_json,
-    run_json,
-    show_requests,
-    show_run,
-    show_step,
-    show_steps,
-    show_timeline,
-    step_json,
-    steps_json,
-    timeline_json,
-)
-from divtrace.trace.reader import Trace, open_trace
+
+if TYPE_CHECKING:
+    from divtrace.trace.reader import Trace
 
 SHOWN_REQUESTS = 40
 FOLLOW_SECONDS = 1.0
@@ -46,6 +37,8 @@ def command(
       divtrace show runs/batched.h5 --follow
       divtrace show runs/batched.h5 --requests --json
     """
+    from divtrace.trace.reader import open_trace
+
     with open_trace(trace) as opened:
         if follow:
             _follow(opened)
@@ -56,6 +49,8 @@ def command(
 
 
 def _print(trace: Trace, step: int | None, only_requests: bool, only_steps: bool) -> None:
+    from divtrace.show import show_requests, show_run, show_step, show_steps, show_timeline
+
     console = stdout_console()
     if step is not None:
         console.print(show_step(trace, step))
@@ -70,6 +65,8 @@ def _print(trace: Trace, step: int | None, only_requests: bool, only_steps: bool
 
 
 def _document(trace: Trace, step: int | None, only_requests: bool, only_steps: bool) -> dict[str, object]:
+    from divtrace.show import requests_json, run_json, step_json, steps_json, timeline_json
+
     if step is not None:
         return step_json(trace, step)
     if only_requests:
@@ -87,6 +84,8 @@ def _document(trace: Trace, step: int | None, only_requests: bool, only_steps: b
 
 def _follow(trace: Trace) -> None:
     """Print groups of steps as they are flushed, until the run ends (or the reader presses Ctrl-C)."""
+    from divtrace.show import show_run, show_steps
+
     console = stdout_console()
     console.print(show_run(trace))
     shown = 0

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from rich.table import Table
 
 from divtrace.commands.options import status_line, stdout_console, whole_numbers
-from divtrace.recording import load_shared, resolve_model
-from engine.tune.measure import ROW_COUNTS, tune
-from engine.tune.policy_file import write_policy
-from engine.tune.records import TuneResult
+
+if TYPE_CHECKING:
+    from engine.tune.records import TuneResult
 
 
 @click.command("tune")
 @click.option("--model", default="smollm2", show_default=True, help="A path, a hub id or 'smollm2'.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The policy file to write.")
 @click.option("--dtype", default="float32", show_default=True)
-@click.option("--rows", default=",".join(map(str, ROW_COUNTS)), show_default=True, help="Row counts to measure.")
-def command(model: str, output: Path, dtype: str, rows: str) -> None:
+@click.option("--rows", default=None, metavar="1,2,8", help="Row counts to measure; by default ten, from 1 to 128.")
+def command(model: str, output: Path, dtype: str, rows: str | None) -> None:
     """Measure every linear path per site shape and row count, and write what is fastest to a policy file.
 
     \b
@@ -28,7 +28,11 @@ def command(model: str, output: Path, dtype: str, rows: str) -> None:
       divtrace tune --model smollm2 --rows 1,2,4,8,16 -o tuned.json
       divtrace record case.yaml -o runs --policy-file tuned.json
     """
-    counts = whole_numbers(rows, "--rows")
+    from divtrace.recording import load_shared, resolve_model
+    from engine.tune.measure import ROW_COUNTS, tune
+    from engine.tune.policy_file import write_policy
+
+    counts = list(ROW_COUNTS) if rows is None else whole_numbers(rows, "--rows")
     loaded = load_shared(resolve_model(model), dtype)
     with status_line("measuring") as progress:
         result = tune(loaded, counts, on_shape=lambda timed: progress(f"measured {timed.shape}"))

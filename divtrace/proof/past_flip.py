@@ -14,8 +14,6 @@ from divtrace.proof.base_run import BaseRun
 from divtrace.replay.watchers import SeenDecision
 from engine.kernels.policy import SiteOverride
 
-MOST_POSITIONS = 512
-
 
 @dataclass(frozen=True, slots=True)
 class PositionDrift:
@@ -55,7 +53,7 @@ def measure_past_flip(a: BaseRun, b: BaseRun, positions: int, restoring: Sequenc
     Args:
         a: the run whose tokens are fed.
         b: the run to compare.
-        positions: how many, 1 to `MOST_POSITIONS`.
+        positions: how many, 1 to `limits.MOST_POSITIONS`.
         restoring: overrides of `b` that take the cause away.
     """
     request = next(r for r in a.replayer.run.requests if r.id == a.deciding.request_id)

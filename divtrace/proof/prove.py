@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from divtrace.proof.counterfactual import Counterfactuals
+from divtrace.proof.limits import MOST_JOINT_TRIALS
 from divtrace.proof.minimize import Indices
 from divtrace.proof.records import Causality, Direction, Method, ProofResult, ReplayControl, Subject
-from divtrace.proof.search import MOST_JOINT_TRIALS, Search
+from divtrace.proof.search import Search
 
 
 @dataclass(frozen=True, slots=True)

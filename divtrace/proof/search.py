@@ -12,9 +12,6 @@ from divtrace.proof.units import Unit, units_of
 MOST_TRIALS = 96
 """Re-runs after which a set is left as small as it is. One cause among a million candidates needs about 40."""
 
-MOST_JOINT_TRIALS = 10
-"""The same for a set that only brings B's outcome together: by then the cause is known, and re-runs take seconds."""
-
 ASKED_ONE_BY_ONE = 4
 """With more units than this only origins are tried alone: ddmin finds sets, this finds alternatives."""
 

@@ -13,9 +13,9 @@ from divtrace.divergence.compare import diff_runs
 from divtrace.divergence.records import DiffResult, Outcome
 from divtrace.origin.find import find_origins_of
 from divtrace.origin.records import OriginResult
+from divtrace.proof.limits import MOST_JOINT_TRIALS
 from divtrace.proof.past_flip import PastFlip
 from divtrace.proof.records import ProofResult, ReplayControl
-from divtrace.proof.search import MOST_JOINT_TRIALS
 from divtrace.reference.records import ReferenceResult
 from divtrace.trace.reader import Trace
 from divtrace.verdict import controls, stops
