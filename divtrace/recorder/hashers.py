@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from divtrace.errors import DivtraceError
-from divtrace.recorder.hashing import HashedRows, as_numpy, digest_rows, hash_kv_rows, hash_rows, row_magnitudes
+from divtrace.recorder.hashing import HashedRows, as_numpy, digest_rows, hash_rows, row_magnitudes
 from divtrace.recorder.multilinear import MultilinearGraph, multilinear_hashes
 from divtrace.trace.schema import GRAPH_HASH_NAME, HASH_NAME, HASH_VARIABLE
 from engine.kernels.linear import on_cpu
@@ -50,7 +50,7 @@ class HostHasher:
 
     def begin(self, layers: Sequence[LayerRows], rows: int) -> Finish:
         """See RowHasher. All of it happens at the end."""
-        return lambda: hash_kv_rows(layers, rows)
+        return lambda: _begin_groups(layers, rows, _hash_group_on_host)()
 
     def hash_rows(self, array: npt.NDArray[Any]) -> list[int]:
         """See RowHasher."""
@@ -65,15 +65,10 @@ class GraphHasher:
     def begin(self, layers: Sequence[LayerRows], rows: int) -> Finish:
         """See RowHasher. The device works while the caller does something else.
 
-        Arrays of equal shape and type are hashed together. They must be computed already: what is asked of them here is
-        then no reason for the device to compute anything of the model's another way.
+        The rows must be computed already: what is asked of them here is then no reason for the device to compute
+        anything of the model's another way.
         """
-        sides = [layer.keys for layer in layers] + [layer.values for layer in layers]
-        groups: dict[tuple[object, ...], list[int]] = defaultdict(list)
-        for index, side in enumerate(sides):
-            groups[isinstance(side, mx.array), tuple(side.shape), str(side.dtype)].append(index)
-        begun = [(indices, _begin_group([sides[index] for index in indices])) for indices in groups.values()]
-        return lambda: _finish(begun, len(layers), rows)
+        return _begin_groups(layers, rows, _begin_group_in_graph)
 
     def hash_rows(self, array: npt.NDArray[Any]) -> list[int]:
         """See RowHasher."""
@@ -81,14 +76,37 @@ class GraphHasher:
 
 
 _Group = Callable[[], tuple[npt.NDArray[np.uint64], npt.NDArray[np.float32]]]
+"""Wait for the hashes and magnitudes of some arrays of rows, one after another."""
 
 
-def _begin_group(sides: Sequence[Any]) -> _Group:
+def _begin_groups(layers: Sequence[LayerRows], rows: int, begin: Callable[[Sequence[Any]], _Group]) -> Finish:
+    """Begin on arrays of equal shape and type together: one pass costs less than many small ones."""
+    sides = [layer.keys for layer in layers] + [layer.values for layer in layers]
+    groups: dict[tuple[object, ...], list[int]] = defaultdict(list)
+    for index, side in enumerate(sides):
+        groups[isinstance(side, mx.array), tuple(side.shape), str(side.dtype)].append(index)
+    begun = [(indices, begin([sides[index] for index in indices])) for indices in groups.values()]
+    return lambda: _finish(begun, len(layers), rows)
+
+
+def _begin_group_in_graph(sides: Sequence[Any]) -> _Group:
     if isinstance(sides[0], mx.array) and sides[0].shape[0]:
         graph = MultilinearGraph(mx.concatenate(list(sides), axis=0))
         return lambda: (graph.hashes(), graph.magnitudes())
-    together = np.concatenate([as_numpy(side) for side in sides])
+    together = _on_host(sides)
     return lambda: (multilinear_hashes(together), row_magnitudes(together))
+
+
+def _hash_group_on_host(sides: Sequence[Any]) -> _Group:
+    together = _on_host(sides)
+    return lambda: (np.array(hash_rows(together), np.uint64), row_magnitudes(together))
+
+
+def _on_host(sides: Sequence[Any]) -> npt.NDArray[Any]:
+    """All rows in one numpy array. Device arrays are joined there: one look at memory costs less than one an array."""
+    if isinstance(sides[0], mx.array):
+        return as_numpy(mx.concatenate(list(sides), axis=0))
+    return np.concatenate([as_numpy(side) for side in sides])
 
 
 def _finish(begun: Sequence[tuple[list[int], _Group]], layers: int, rows: int) -> HashedRows:

@@ -8,15 +8,12 @@ finds accidents, and somebody who wants to forge a collision can.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import xxhash
-
-from engine.observer import LayerRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,32 +58,24 @@ def hash_rows(array: npt.NDArray[Any]) -> list[int]:
 
 
 def row_magnitudes(array: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-    """Largest absolute value of each `array[i]`, float32; NaN where the row holds one."""
+    """Largest absolute value of each `array[i]`, float32; NaN where the row holds one. uint16 stands for bfloat16.
+
+    Found among bit patterns without their sign: there a larger absolute value is a larger integer, and NaN the largest.
+    """
     rows = array.reshape(len(array), math.prod(array.shape[1:]))
-    if rows.dtype == np.uint16:
-        patterns = (rows & 0x7FFF).max(axis=1, initial=0)
+    if rows.dtype not in (np.uint16, np.float16, np.float32):
+        return np.abs(rows).max(axis=1, initial=0).astype(np.float32)
+    is_single = rows.dtype == np.float32
+    patterns: npt.NDArray[Any] = np.ascontiguousarray(rows).view(np.uint32 if is_single else np.uint16)
+    largest = (patterns & (0x7FFFFFFF if is_single else 0x7FFF)).max(axis=1, initial=0)
+    return magnitudes_of_patterns(largest, is_bfloat16=rows.dtype == np.uint16)
+
+
+def magnitudes_of_patterns(patterns: npt.NDArray[Any], is_bfloat16: bool) -> npt.NDArray[np.float32]:
+    """The numbers that unsigned bit patterns stand for, as float32: uint32 for float32, uint16 for the half types."""
+    if is_bfloat16:
         return (patterns.astype(np.uint32) << 16).view(np.float32)
-    return np.abs(rows).max(axis=1, initial=0).astype(np.float32)
-
-
-def hash_kv_rows(layers: Sequence[LayerRows], rows: int) -> HashedRows:
-    """Hash every (layer, row) of one forward of `rows` packed rows."""
-    sides = ([as_numpy(layer.keys) for layer in layers], [as_numpy(layer.values) for layer in layers])
-    (key_hash, key_magnitude), (value_hash, value_magnitude) = (_hash_side(side, rows) for side in sides)
-    return HashedRows(key_hash, value_hash, key_magnitude, value_magnitude, digest_rows(key_hash, value_hash))
-
-
-def _hash_side(layers: Sequence[npt.NDArray[Any]], rows: int) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.float32]]:
-    """Hashes and magnitudes (rows, layers). Equal layers are stacked: one pass costs less than many small ones."""
-    if len({(layer.shape, layer.dtype) for layer in layers}) == 1:
-        stacked = np.stack(layers)
-        flat = stacked.reshape(len(layers) * rows, *stacked.shape[2:])
-        hashes = np.array(hash_rows(flat), np.uint64).reshape(len(layers), rows)
-        magnitudes = row_magnitudes(flat).reshape(len(layers), rows)
-    else:
-        hashes = np.array([hash_rows(layer) for layer in layers], np.uint64).reshape(len(layers), rows)
-        magnitudes = np.array([row_magnitudes(layer) for layer in layers], np.float32).reshape(len(layers), rows)
-    return np.ascontiguousarray(hashes.T), np.ascontiguousarray(magnitudes.T)
+    return patterns.view(np.float16 if patterns.dtype == np.uint16 else np.float32).astype(np.float32)
 
 
 def digest_rows(key_hash: npt.NDArray[np.uint64], value_hash: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:

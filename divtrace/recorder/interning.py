@@ -12,6 +12,9 @@ from engine.observer import Plan
 _PLAN_STRINGS = ("site", "operation", "path", "decided_by", "dtype", "model")
 _PLAN_NUMBERS = ("rows", "input_size", "output_size", "bits", "group_size")
 
+KEPT_PLANS = 256
+"""Plans that are known by their records' identities; all others are compared."""
+
 
 class Interner:
     """Numbers of what a trace stores once. `token_bytes` gives the text of a token id."""
@@ -22,6 +25,7 @@ class Interner:
         self._strings: dict[str, int] = {}
         self._tokens: set[int] = set()
         self._plans: dict[Plan, int] = {}
+        self._same_plans: dict[tuple[int, ...], tuple[Plan, int]] = {}
 
     def string(self, text: str) -> int:
         """Row of `text` in `strings`."""
@@ -52,6 +56,16 @@ class Interner:
 
     def plan(self, plan: Plan) -> int:
         """Row of `plan` in `plans`."""
+        # An engine gives the same records again and again, and comparing hundreds of them costs a part of each step.
+        records = tuple(map(id, plan))
+        if records not in self._same_plans:
+            if len(self._same_plans) >= KEPT_PLANS:
+                self._same_plans.clear()
+            # The plan is kept with its row: while its records live, no others have their identities.
+            self._same_plans[records] = plan, self._row_of(plan)
+        return self._same_plans[records][1]
+
+    def _row_of(self, plan: Plan) -> int:
         known = self._plans.get(plan)
         if known is not None:
             return known

@@ -22,6 +22,8 @@ import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
+from divtrace.recorder.hashing import magnitudes_of_patterns
+
 Hashes = npt.NDArray[np.uint64]
 
 PIECE_WORDS = 1 << 22
@@ -56,8 +58,7 @@ def multilinear_hashes(array: npt.NDArray[Any]) -> Hashes:
 class MultilinearGraph:
     """The same hash and each row's magnitude as graph operations: few, whatever the number of rows.
 
-    Magnitudes come as bit patterns without the sign: among such patterns a larger absolute value is a larger integer,
-    and NaN is larger than all, so no backend's idea of a maximum of NaN matters.
+    Magnitudes are found among bit patterns, as on the host, so no backend's idea of a maximum of NaN matters.
     """
 
     def __init__(self, rows: mx.array) -> None:
@@ -65,7 +66,7 @@ class MultilinearGraph:
         flat = rows.reshape(rows.shape[0], -1)
         self._dtype = rows.dtype
         self._words = flat.shape[1] * rows.dtype.size // 2
-        keys = mx.array(multilinear_keys(self._words)[1:])
+        keys = _factors(self._words)
         pattern_type = mx.uint16 if rows.dtype.size == 2 else mx.uint32
         sign_off = mx.array((1 << (8 * rows.dtype.size - 1)) - 1, pattern_type)
         self._sums: list[mx.array] = []
@@ -83,9 +84,13 @@ class MultilinearGraph:
     def magnitudes(self) -> npt.NDArray[np.float32]:
         """Wait for the device; the largest absolute value of each row, float32 (rows,), NaN where the row holds one."""
         patterns = np.concatenate([np.array(part) for part in self._patterns])
-        if self._dtype == mx.bfloat16:
-            return (patterns.astype(np.uint32) << 16).view(np.float32)
-        return patterns.view(np.float16 if self._dtype == mx.float16 else np.float32).astype(np.float32)
+        return magnitudes_of_patterns(patterns, is_bfloat16=self._dtype == mx.bfloat16)
+
+
+@lru_cache(maxsize=16)
+def _factors(words: int) -> mx.array:
+    """k_1 .. k_words where the device finds them, uint64 (words,)."""
+    return mx.array(multilinear_keys(words)[1:])
 
 
 def _pieces(rows: int, words: int) -> Iterator[slice]:

@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -125,7 +126,9 @@ def _event(
     return StepEvent(batch, _plan(shape, first_row), logits, logits, sampled, layers, queue, timings)
 
 
+@lru_cache
 def _plan(shape: Shape, rows: int) -> Plan:
+    """One plan per row count: the engine gives the same records step after step, too."""
     linear = SiteChoice("", "linear", "gemv", "threshold:4", rows, 576, 1536, "float32", 4, 32)
     sites = []
     for layer in range(shape.layers):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import h5py
 import numpy as np
@@ -22,10 +23,10 @@ class TableBuffer:
     def __init__(self, table: Table, datasets: Mapping[Column, h5py.Dataset], header: Header) -> None:
         self.length = 0
         self._table = table
-        self._datasets = datasets
-        self._dtypes = {column: column_dtype(column) for column in datasets}
-        self._widths = {column: column_width(column, header) for column in datasets}
-        self._pending: dict[Column, list[npt.NDArray[np.generic]]] = {column: [] for column in datasets}
+        self._columns = [
+            _PendingColumn(column.name, column_dtype(column), column_width(column, header), dataset)
+            for column, dataset in datasets.items()
+        ]
         self._written = 0
         self._chunks = [
             (dataset.chunks[0], dataset.dtype.itemsize * math.prod(dataset.chunks) + CHUNK_OVERHEAD_BYTES)
@@ -38,12 +39,12 @@ class TableBuffer:
         Raises:
             ValueError: a column is missing, of another width, or of another length than the first.
         """
-        arrays = {column: self._as_column(column, columns) for column in self._datasets}
-        counts = {len(array) for array in arrays.values()}
+        arrays = [self._as_column(column, columns) for column in self._columns]
+        counts = {len(array) for array in arrays}
         if len(counts) != 1:
             raise ValueError(f"table {self._table.name}: columns of different lengths {sorted(counts)}")
-        for column, array in arrays.items():
-            self._pending[column].append(array)
+        for column, array in zip(self._columns, arrays, strict=True):
+            column.rows.append(array)
         first = self.length
         self.length += counts.pop()
         return first
@@ -60,20 +61,30 @@ class TableBuffer:
         """Grow the datasets and write the pending rows into them."""
         if self._written == self.length:
             return
-        for column, dataset in self._datasets.items():
-            _extend(dataset, np.concatenate(self._pending[column]), self._written)
-            self._pending[column].clear()
+        for column in self._columns:
+            _extend(column.dataset, np.concatenate(column.rows), self._written)
+            column.rows.clear()
         self._written = self.length
 
-    def _as_column(self, column: Column, columns: Mapping[str, npt.ArrayLike]) -> npt.NDArray[np.generic]:
+    def _as_column(self, column: _PendingColumn, columns: Mapping[str, npt.ArrayLike]) -> npt.NDArray[np.generic]:
         if column.name not in columns:
             raise ValueError(f"table {self._table.name}: column {column.name} is missing")
-        array = np.array(columns[column.name], self._dtypes[column])
-        width = self._widths[column]
-        expected = array.shape[:1] if width is None else (*array.shape[:1], width)
+        array = np.array(columns[column.name], column.dtype)
+        expected = array.shape[:1] if column.width is None else (*array.shape[:1], column.width)
         if array.ndim == 0 or array.shape != expected:
             raise ValueError(f"table {self._table.name}: column {column.name} has shape {array.shape}")
         return array
+
+
+@dataclass(slots=True)
+class _PendingColumn:
+    """What a step needs to know of a column, at hand: every step asks it of every column."""
+
+    name: str
+    dtype: np.dtype[np.generic]
+    width: int | None
+    dataset: h5py.Dataset
+    rows: list[npt.NDArray[np.generic]] = field(default_factory=list)
 
 
 def _extend(dataset: h5py.Dataset, rows: npt.NDArray[np.generic], start: int) -> None:

@@ -11,7 +11,8 @@ import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from divtrace.recorder.hashing import as_numpy, digest_step, hash_kv_rows, hash_rows, row_magnitudes
+from divtrace.recorder.hashers import HostHasher
+from divtrace.recorder.hashing import as_numpy, digest_step, hash_rows, row_magnitudes
 from divtrace.recorder.logits import are_finite, hash_logits, log_sum_exp, top_logits
 from engine.observer import LayerRows
 
@@ -101,18 +102,18 @@ def test_layers_of_different_widths_are_hashed_like_equal_ones() -> None:
         LayerRows(generator.standard_normal((2, 1, width)), generator.standard_normal((2, 1, width)))
         for width in (4, 4, 8)
     ]
-    together = hash_kv_rows(layers, 2)
+    together = HostHasher().begin(layers, 2)()
     for layer, written in enumerate(layers):
         assert together.key_hash[:, layer].tolist() == hash_rows(written.keys)
         assert together.value_magnitude[:, layer].tolist() == row_magnitudes(written.values).tolist()
-    first_two = hash_kv_rows(layers[:2], 2)
+    first_two = HostHasher().begin(layers[:2], 2)()
     assert (first_two.key_hash == together.key_hash[:, :2]).all()
 
 
 def test_digests_are_the_documented_hash_of_hashes() -> None:
     generator = np.random.default_rng(3)
     layers = [LayerRows(generator.standard_normal((2, 8)), generator.standard_normal((2, 8))) for _ in range(3)]
-    hashed = hash_kv_rows(layers, 2)
+    hashed = HostHasher().begin(layers, 2)()
     first = b"".join(int(h).to_bytes(8, "little") for h in (*hashed.key_hash[0], *hashed.value_hash[0]))
     assert int(hashed.digest[0]) == xxhash.xxh3_64_intdigest(first)
     joined = b"".join(int(h).to_bytes(8, "little") for h in hashed.digest)

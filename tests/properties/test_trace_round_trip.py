@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from divtrace.errors import TraceError
-from divtrace.recorder.hashing import hash_kv_rows
+from divtrace.recorder.hashers import HostHasher
 from divtrace.recorder.recorder import Recorder
 from divtrace.trace.reader import Trace, open_trace
 from divtrace.trace.schema import Level
@@ -100,7 +100,7 @@ def assert_step_equals(trace: Trace, event: StepEvent) -> None:
     rows = slice(int(at["row_offset"]), int(at["row_offset"]) + event.batch.packed_rows)
     assert trace.column("rows", "position")[rows].tolist() == event.batch.positions.tolist()
     if trace.header.level is Level.KV and event.kv_rows is not None:
-        hashed = hash_kv_rows(event.kv_rows, event.batch.packed_rows)
+        hashed = HostHasher().begin(event.kv_rows, event.batch.packed_rows)()
         for name in ("digest", "key_hash", "value_hash", "key_magnitude", "value_magnitude"):
             assert trace.column("rows", name)[rows].tobytes() == getattr(hashed, name).tobytes()
 
