@@ -6,6 +6,7 @@ from typing import Any
 
 from rich.console import Group, RenderableType
 
+from divtrace.show.memory import run_memory
 from divtrace.show.render_requests import requests_json, show_requests
 from divtrace.show.render_steps import show_steps, steps_json
 from divtrace.show.safe_text import plain
@@ -14,7 +15,7 @@ from divtrace.trace.reader import Trace
 
 SCHEMA = "divtrace.show.run/1"
 _TABLE_LINES = 24
-_SETTINGS = ("policy", "attention", "max_active", "token_budget", "kv", "kv_blocks", "prefix_cache", "admission")
+_SETTINGS = ("policy", "attention", "max_active", "token_budget", "admission")
 
 
 def show_run(trace: Trace) -> RenderableType:
@@ -65,5 +66,6 @@ def run_facts(trace: Trace) -> list[tuple[str, str]]:
         ("model", ", ".join([*names, f"{header.layers} layers"])),
         ("made with", ", ".join([*engine, *device])),
         ("settings", ", ".join(settings)),
+        ("K/V memory", run_memory(trace)),
     ]
     return [(name, value) for name, value in facts if value]

@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.table import Table
 
+from divtrace.show.memory import step_memory
 from divtrace.show.paths import PathGroup
 from divtrace.show.safe_text import plain
 from divtrace.show.steps import StepReader, StepView
@@ -24,7 +25,7 @@ def show_step(trace: Trace, step: int) -> RenderableType:
         DivtraceError: the trace has no such step.
     """
     view = StepReader(trace).step(step)
-    parts: list[RenderableType] = [plain(f"Step {step} of {trace.path}", "bold"), facts_table(_facts(view)), ""]
+    parts: list[RenderableType] = [plain(f"Step {step} of {trace.path}", "bold"), facts_table(_facts(trace, view)), ""]
     parts += [_segments(view), "", _paths("Paths", view.paths)]
     for forward in view.draft_forwards:
         parts += ["", _paths(f"Draft forward {forward.forward}, {forward.packed_rows} rows", forward.paths)]
@@ -44,15 +45,15 @@ def step_json(trace: Trace, step: int) -> dict[str, Any]:
     return {"schema": SCHEMA, "trace": trace.path, **asdict(StepReader(trace).step(step))}
 
 
-def _facts(view: StepView) -> list[tuple[str, str]]:
+def _facts(trace: Trace, view: StepView) -> list[tuple[str, str]]:
     facts = [
         ("rows", f"{view.packed_rows} packed, {view.head_rows} at the head"),
         ("lengths", f"longest query {view.max_query_length}, longest key {view.max_key_length}"),
         ("queue", f"{view.running} running, {view.waiting} waiting"),
     ]
-    if view.blocks_total:
-        cached = f", {view.blocks_cached} cached" if view.blocks_cached else ""
-        facts.append(("KV blocks", f"{view.blocks_used} of {view.blocks_total} used{cached}"))
+    memory = step_memory(trace, view.blocks_used, view.blocks_cached, view.blocks_total)
+    if memory:
+        facts.append(("K/V memory", memory))
     times = [
         ("schedule", view.schedule_s),
         ("draft", view.draft_s),

@@ -22,10 +22,12 @@ from divtrace.show import (
     steps_json,
     timeline_json,
 )
+from divtrace.show.render_run import run_facts
 from divtrace.trace.reader import Trace, open_trace
 from divtrace.trace.schema import Level
 from engine.batch import SegmentKind
-from engine.observer import LifecycleEvent
+from engine.observer import LifecycleEvent, QueueState
+from tests.divtrace.trace import builders
 from tests.divtrace.trace.builders import TraceBuilder, example_run, segment
 
 
@@ -164,3 +166,36 @@ def long_run(folder: Path, steps: int, visitor_at: int) -> Path:
             run.step(resident)
     run.finish("resident")
     return run.write(folder / "long.h5")
+
+
+@pytest.mark.parametrize(
+    ("settings", "blocks", "run_words", "step_words"),
+    [
+        (
+            {"kv": "paged", "block_size": 16, "prefix_cache": True},
+            (3, 1, 64),
+            "paged: 64 blocks of 16 tokens, at most 3 in use, prefix cache on",
+            "paged, 3 of 64 blocks used, 1 cached",
+        ),
+        ({"kv": "contiguous"}, (0, 0, 0), "contiguous: an array of its own for each request, no blocks", "contiguous"),
+        ({}, (2, 0, 8), "paged: 8 blocks, at most 2 in use", "paged, 2 of 8 blocks used"),
+        ({}, (0, 0, 0), "", ""),
+    ],
+)
+def test_the_kv_store_is_said_of_the_run_and_of_each_step(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    settings: dict[str, object],
+    blocks: tuple[int, int, int],
+    run_words: str,
+    step_words: str,
+) -> None:
+    monkeypatch.setattr(builders, "QueueState", lambda *_: QueueState(1, 0, *blocks))
+    run = TraceBuilder(settings=settings)
+    run.request("only", (5, 6), max_tokens=1)
+    run.step(segment("only", SegmentKind.PREFILL, 0, (5, 6), chosen=(9,)))
+    trace = open_trace(run.write(tmp_path / "run.h5"))
+    assert dict(run_facts(trace)).get("K/V memory", "") == run_words
+    step = printed(show_step(trace, 0), width=120)
+    assert ("K/V memory" in step) == bool(step_words)
+    assert step_words in step
