@@ -172,6 +172,11 @@ class MlxRows:
         first = _to_mlx(like)
         self._array = mx.zeros((capacity, *first.shape[1:]), first.dtype)
 
+    @property
+    def array(self) -> mx.array:
+        """The array itself, (capacity, heads, head_size), for kernels that read it in place."""
+        return self._array
+
     def write(self, slots: Slots, rows: Any) -> None:
         """See RowArray."""
         array = _to_mlx(rows)

@@ -10,12 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
 from engine.batch import Batch
 from engine.errors import EngineError
-from engine.kv.arrays import ArrayBackend, NumpyRows, RowArray, default_backend
+from engine.kv.arrays import ArrayBackend, MlxRows, NumpyRows, RowArray, default_backend
 from engine.kv.faults import never_written, no_room, not_next_position
 from engine.kv.names import RequestNumbers, reused_rows
 from engine.kv.sequence import PagedSequence
@@ -150,6 +151,17 @@ class PagedStore:
         pool = self._pools.get(layer)
         if pool is None or not isinstance(pool.keys, NumpyRows) or not isinstance(pool.values, NumpyRows):
             raise EngineError(f"layer {layer} has no K/V rows in numpy memory; use read() instead.")
+        return pool.keys.array, pool.values.array
+
+    def device_pool(self, layer: int) -> tuple[mx.array, mx.array]:
+        """A layer's keys and values in place, (blocks_total * block_size, kv_heads, head_size) on the device.
+
+        Call `require_written` first, and hold neither beyond the step: a write then copies all rows. EngineError when
+        K/V lies elsewhere.
+        """
+        pool = self._pools.get(layer)
+        if pool is None or not isinstance(pool.keys, MlxRows) or not isinstance(pool.values, MlxRows):
+            raise EngineError(f"layer {layer} has no K/V rows on the device; use read() instead.")
         return pool.keys.array, pool.values.array
 
     def commit_step(self, batch: Batch) -> None:

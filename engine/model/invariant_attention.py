@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.batch import Batch
-from engine.kernels.invariant import VisibleKeys, cuda, paged_attention, visible_keys
+from engine.kernels.invariant import VisibleKeys, cuda_attention, paged_attention, visible_keys
+from engine.kernels.invariant.cuda_attention import DeviceKeys, device_keys
 from engine.kernels.linear import on_cpu
 from engine.kv.paged import PagedStore
 from engine.kv.store import KVStore
@@ -26,6 +27,7 @@ class InvariantAttention:
         self._batch = batch
         self._store = store
         self._visible: VisibleKeys | None = None
+        self._on_device: DeviceKeys | None = None
 
     def attend(
         self, layer: int, queries: mx.array, scale: float, window: int | None, sinks: mx.array | None
@@ -48,25 +50,35 @@ class InvariantAttention:
     def _on_cuda(
         self, layer: int, queries: mx.array, scale: float, window: int | None, sinks: mx.array | None
     ) -> mx.array:
-        """Segment by segment over gathered rows; what a query sees, and so its bits, are the same in any layout."""
+        """Over the pool in place, all segments at once, else over gathered rows, one by one; the bits are the same."""
+        rows, store = queries[:, :, 0], self._store
+        if not isinstance(store, PagedStore):
+            return self._gathered_on_cuda(layer, rows, scale, window, sinks)[:, :, None]
+        for index in range(len(self._batch.segments)):
+            store.require_written(layer, index)
+        keys, values = store.device_pool(layer)
+        heads = (rows.shape[1], keys.shape[1])
+        if self._on_device is None or (self._on_device.heads, self._on_device.kv_heads) != heads:
+            self._on_device = device_keys(self._visible_slots(store), *heads)
+        out = cuda_attention.paged_attention(
+            rows, keys, values, self._on_device, scale=scale, window=window, sinks=sinks
+        )
+        return out[:, :, None]
+
+    def _gathered_on_cuda(
+        self, layer: int, rows: mx.array, scale: float, window: int | None, sinks: mx.array | None
+    ) -> mx.array:
         outputs = []
         for index, segment in enumerate(self._batch.segments):
             own = slice(segment.first_row, segment.first_row + segment.rows)
             keys, values = (array[0].transpose(1, 0, 2) for array in self._store.read(layer, index))
+            visible = device_keys(self._visible_rows(own, len(keys)), rows.shape[1], keys.shape[1])
             outputs.append(
-                cuda.paged_attention(
-                    queries[own, :, 0],
-                    keys,
-                    values,
-                    mx.arange(keys.shape[0], dtype=mx.int32)[None],
-                    mx.zeros((segment.rows,), mx.int32),
-                    mx.array(self._batch.positions[own] + 1),
-                    scale=scale,
-                    window=window,
-                    sinks=sinks,
+                cuda_attention.paged_attention(
+                    rows[own], keys, values, visible, scale=scale, window=window, sinks=sinks
                 )
             )
-        return mx.concatenate(outputs, axis=0)[:, :, None]
+        return mx.concatenate(outputs, axis=0)
 
     def _in_place(
         self, layer: int, rows: FloatArray, scale: float, window: int | None, sinks: FloatArray | None
@@ -79,6 +91,11 @@ class InvariantAttention:
             return None
         for index in range(len(self._batch.segments)):
             store.require_written(layer, index)
+        visible = self._visible_slots(store)
+        return paged_attention(rows, keys, values, visible, scale=scale, window=window, sinks=sinks)
+
+    def _visible_slots(self, store: PagedStore) -> VisibleKeys:
+        """The slots in the pool that each packed row sees, worked out once."""
         if self._visible is None:
             slots = [store.slots(index) for index in range(len(self._batch.segments))]
             tables = np.zeros((len(slots), max(len(s) for s in slots)), np.int32)
@@ -87,7 +104,16 @@ class InvariantAttention:
             counts = [segment.rows for segment in self._batch.segments]
             of_row = np.repeat(np.arange(len(slots), dtype=np.int32), counts)
             self._visible = visible_keys(tables, of_row, self._batch.positions + 1, pool_slots=store.token_capacity)
-        return paged_attention(rows, keys, values, self._visible, scale=scale, window=window, sinks=sinks)
+        return self._visible
+
+    def _visible_rows(self, own: slice, keys: int) -> VisibleKeys:
+        """What the packed rows `own` of one segment see of its `keys` gathered rows."""
+        return visible_keys(
+            np.arange(keys, dtype=np.int32)[None],
+            np.zeros(own.stop - own.start, np.int32),
+            self._batch.positions[own] + 1,
+            pool_slots=keys,
+        )
 
     def _gathered(
         self, layer: int, rows: FloatArray, scale: float, window: int | None, sinks: FloatArray | None
@@ -99,11 +125,6 @@ class InvariantAttention:
                 np.ascontiguousarray(np.array(array[0].astype(mx.float32)).transpose(1, 0, 2))
                 for array in self._store.read(layer, index)
             )
-            visible = visible_keys(
-                np.arange(len(keys), dtype=np.int32)[None],
-                np.zeros(segment.rows, np.int32),
-                self._batch.positions[own] + 1,
-                pool_slots=len(keys),
-            )
+            visible = self._visible_rows(own, len(keys))
             out[own] = paged_attention(rows[own], keys, values, visible, scale=scale, window=window, sinks=sinks)
         return out

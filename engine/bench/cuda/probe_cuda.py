@@ -1,9 +1,9 @@
 """Checks the invariant CUDA kernels bit by bit and times them: `python -m engine.bench.cuda.probe_cuda`.
 
 For each shape and type: rows alone against rows in calls of 1 to 512, identical rows at every index, rows beside
-NaN, and the distance to float64; then the median time of a call at several row counts beside MLX's own kernel. MLX
-compiles a kernel at its first call (its quantized GEMM takes about 90 s), so every call is made before it is
-timed. Exit code 1 when any bit differs.
+NaN, and the distance to float64; then the median time of a call at several row counts beside MLX's own kernel, many
+calls evaluated together. MLX compiles a kernel at its first call (its quantized GEMM takes about 90 s), so every call
+is made before it is timed. Exit code 1 when any bit differs.
 """
 
 from __future__ import annotations
@@ -12,18 +12,22 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache, partial
 
 import click
 import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
-from engine.kernels.invariant import cuda
+from engine.kernels.invariant import VisibleKeys, cuda
+from engine.kernels.invariant.cuda_attention import DeviceKeys, device_keys, paged_attention
 
 ROW_COUNTS = (1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 31, 32, 33, 64, 65, 128, 512)
-TIMED_ROWS = (1, 4, 8, 16, 32, 512)
+TIMED_ROWS = (1, 4, 8, 16, 32, 128, 512)
+CALLS_TOGETHER = 40
+CACHE_BYTES = 240e6
 QWEN_7B_SHAPES = "3584x3584,3584x512,3584x18944,18944x3584"
 TYPES = {"float16": mx.float16, "bfloat16": mx.bfloat16, "float32": mx.float32}
 
@@ -38,8 +42,8 @@ class Outcome:
     dtype: str
     moved: tuple[str, ...]
     largest_error: float
-    ours_ms: dict[int, float]
-    native_ms: dict[int, float]
+    ours_us: dict[int, float]
+    native_us: dict[int, float]
 
 
 def bits_of(array: mx.array) -> npt.NDArray[np.uint8]:
@@ -69,69 +73,88 @@ def moved_bits(function: RowFunction, rows: mx.array) -> tuple[str, ...]:
     return tuple(moved)
 
 
-def median_ms(function: RowFunction, rows: mx.array, repeats: int = 30) -> float:
-    """Median time of a call, each evaluated before the next."""
-    for _ in range(3):
-        mx.eval(function(rows))
+def median_us(functions: Sequence[RowFunction], rows: mx.array, repeats: int = 7) -> float:
+    """Median microseconds of a call; all functions (one per copy of the weights) are evaluated together."""
+    calls = max(len(functions), CALLS_TOGETHER)
     times = []
-    for _ in range(repeats):
+    for _ in range(repeats + 2):
+        outputs = [functions[index % len(functions)](rows) for index in range(calls)]
         started = time.perf_counter()
-        mx.eval(function(rows))
-        times.append((time.perf_counter() - started) * 1e3)
-    return statistics.median(times)
+        mx.eval(outputs)
+        times.append((time.perf_counter() - started) * 1e6 / calls)
+    return statistics.median(times[2:])
+
+
+def _matmul(weight: mx.array, x: mx.array) -> mx.array:
+    return x @ weight.T
+
+
+def _quantized_matmul(parts: Sequence[mx.array], bits: int, x: mx.array) -> mx.array:
+    packed, scales, biases = parts
+    return mx.quantized_matmul(x, packed, scales, biases, transpose=True, group_size=64, bits=bits)
+
+
+def _ours(parts: Sequence[mx.array], bits: int, x: mx.array) -> mx.array:
+    packed, scales, biases = parts
+    return cuda.linear_affine(x, packed, scales, biases, bits=bits, group_size=64)
 
 
 def linear_outcome(input_size: int, output_size: int, bits: int, dtype: mx.Dtype) -> Outcome:
-    """A linear of random weights: ours against MLX's own and float64."""
+    """A linear of random weights: ours against MLX's own and float64.
+
+    It is timed over several copies of the weights in turn, more than the second-level cache holds, as layers follow
+    each other in a model.
+    """
     random = np.random.default_rng(0)
     weight = mx.array((random.standard_normal((output_size, input_size)) * input_size**-0.5).astype(np.float32))
     rows = mx.array(random.standard_normal((512, input_size)).astype(np.float32)).astype(dtype)
-    ours: RowFunction
-    native: RowFunction
+    weight_bytes = output_size * input_size * (bits or dtype.size * 8) / 8
+    copies = range(max(1, min(64, int(CACHE_BYTES / weight_bytes))))
     if bits == 0:
-        typed = weight.astype(dtype)
-        dense, ours, native = typed, (lambda x: cuda.linear_dense(x, typed)), (lambda x: x @ typed.T)
+        dense = weight.astype(dtype)
+        weights = [mx.array(dense) for _ in copies]
+        ours = [partial(cuda.linear_dense, weight=own) for own in weights]
+        native = [partial(_matmul, own) for own in weights]
     else:
-        packed, scales, biases = mx.quantize(weight.astype(dtype), 64, bits)
-        dense = mx.dequantize(packed, scales, biases, 64, bits)
-
-        def ours(x: mx.array) -> mx.array:
-            return cuda.linear_affine(x, packed, scales, biases, bits=bits, group_size=64)
-
-        def native(x: mx.array) -> mx.array:
-            return mx.quantized_matmul(x, packed, scales, biases, transpose=True, group_size=64, bits=bits)
-
+        packed = mx.quantize(weight.astype(dtype), 64, bits)
+        dense = mx.dequantize(*packed, 64, bits)
+        parts = [tuple(mx.array(part) for part in packed) for _ in copies]
+        ours = [partial(_ours, own, bits) for own in parts]
+        native = [partial(_quantized_matmul, own, bits) for own in parts]
     exact = np.array(rows[:8].astype(mx.float32), np.float64) @ np.array(dense.astype(mx.float32), np.float64).T
-    error = np.abs(np.array(ours(rows[:8]).astype(mx.float32), np.float64) - exact).max()
+    error = np.abs(np.array(ours[0](rows[:8]).astype(mx.float32), np.float64) - exact).max()
     return Outcome(
         what=f"linear {input_size}x{output_size} {f'q{bits}/64' if bits else 'dense'}",
         dtype=str(dtype),
-        moved=moved_bits(ours, rows),
+        moved=moved_bits(ours[0], rows),
         largest_error=float(error),
-        ours_ms={count: median_ms(ours, rows[:count]) for count in TIMED_ROWS},
-        native_ms={count: median_ms(native, rows[:count]) for count in TIMED_ROWS},
+        ours_us={count: median_us(ours, rows[:count]) for count in TIMED_ROWS},
+        native_us={count: median_us(native, rows[:count]) for count in TIMED_ROWS},
     )
 
 
 def attention_outcome(heads: int, kv_heads: int, size: int, key_length: int, dtype: mx.Dtype) -> Outcome:
     """Queries over shuffled slots against MLX's own attention over the same keys in order."""
     random = np.random.default_rng(0)
-    slots = random.permutation(2 * key_length)[:key_length]
+    slots = random.permutation(2 * key_length)[:key_length].astype(np.int32)
     pools = [
         mx.array(random.standard_normal((2 * key_length, kv_heads, size)).astype(np.float32)).astype(dtype)
         for _ in range(2)
     ]
-    tables, scale = mx.array(slots[None].astype(np.int32)), size**-0.5
+    scale = size**-0.5
     keys, values = (mx.contiguous(pool[mx.array(slots)].transpose(1, 0, 2)[None]) for pool in pools)
     rows = mx.array(random.standard_normal((512, heads * size)).astype(np.float32)).astype(dtype)
-    mx.eval(keys, values, rows, tables, *pools)
+    mx.eval(keys, values, rows, *pools)
+
+    @cache
+    def visible(count: int) -> DeviceKeys:
+        lengths, table_of_row = np.full(count, key_length, np.int32), np.zeros(count, np.int32)
+        return device_keys(VisibleKeys(slots[None], table_of_row, lengths, 2 * key_length), heads, kv_heads)
 
     def ours(x: mx.array) -> mx.array:
-        count = x.shape[0]
-        queries = x.reshape(count, heads, size)
-        lengths, table_of_row = mx.full((count,), key_length, mx.int32), mx.zeros((count,), mx.int32)
-        out = cuda.paged_attention(queries, pools[0], pools[1], tables, table_of_row, lengths, scale=scale)
-        return out.reshape(count, heads * size)
+        queries = x.reshape(x.shape[0], heads, size)
+        out = paged_attention(queries, pools[0], pools[1], visible(x.shape[0]), scale=scale)
+        return out.reshape(x.shape[0], heads * size)
 
     def native(x: mx.array) -> mx.array:
         queries = x.reshape(1, x.shape[0], heads, size).transpose(0, 2, 1, 3)
@@ -144,8 +167,8 @@ def attention_outcome(heads: int, kv_heads: int, size: int, key_length: int, dty
         dtype=str(dtype),
         moved=moved_bits(ours, rows),
         largest_error=float(error),
-        ours_ms={count: median_ms(ours, rows[:count]) for count in TIMED_ROWS},
-        native_ms={count: median_ms(native, rows[:count]) for count in TIMED_ROWS},
+        ours_us={count: median_us([ours], rows[:count]) for count in TIMED_ROWS},
+        native_us={count: median_us([native], rows[:count]) for count in TIMED_ROWS},
     )
 
 
@@ -153,9 +176,9 @@ def print_outcome(outcome: Outcome) -> None:
     """Verdict, error and times of one kernel."""
     verdict = "bits fixed" if not outcome.moved else f"BITS MOVED: {', '.join(outcome.moved)}"
     click.echo(f"{outcome.what} {outcome.dtype}: {verdict}; largest error {outcome.largest_error:.3g}")
-    for count, ours in outcome.ours_ms.items():
-        native = outcome.native_ms[count]
-        click.echo(f"  {count:4} rows: ours {ours:.4f} ms, MLX {native:.4f} ms, {ours / native:.2f} times MLX's time")
+    for count, ours in outcome.ours_us.items():
+        native = outcome.native_us[count]
+        click.echo(f"  {count:4} rows: ours {ours:.1f} us, MLX {native:.1f} us, {ours / native:.2f} times MLX's time")
 
 
 @click.command()

@@ -1,49 +1,52 @@
-"""Row-invariant linears and attention on CUDA through `mx.fast.cuda_kernel`. Must not know policies or models.
+"""Row-invariant linears on CUDA. Must not know policies, models or attention.
 
 The contract is that of the CPU kernels: a row's bits depend on nothing but its own inputs. Halves multiply on tensor
-cores in tiles of one fixed instruction; float32 on the ordinary units, exact to float32 where MLX's own matmul
-would round operands to TF32.
+cores by one fixed instruction in one fixed order (`cuda_device/linear.cuh`); float32 on the ordinary units, exact
+to float32 where MLX's own matmul would round operands to TF32.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
-from typing import Any, cast
+from typing import Any
 
 import mlx.core as mx
 
 from engine.errors import EngineError
-from engine.kernels.invariant.cuda_sources import (
-    ATTENTION,
-    FLOAT_LINEAR,
-    HALF_LINEAR,
-    HEADER,
-    TILE_COLUMNS,
-    TILE_ROWS,
-    WARPS,
-)
+from engine.kernels.invariant.cuda_kernels import KernelSource, available, build, integers, nothing
+from engine.kernels.invariant.cuda_launch import BlockLaunch, StreamLaunch, half_launch, slice_steps
 
-AFFINE_BITS = (2, 4, 8)
-BLOCK_THREADS = 32 * WARPS
-MANY_ROWS = 32
-MANY_ROW_TILES = 4
+__all__ = ["AFFINE_BITS", "available", "linear_affine", "linear_dense"]
+
+AFFINE_BITS = (2, 3, 4, 5, 6, 8)
+GROUP_SIZES = (32, 64, 128)
+FLOAT_WARPS = 4
 FLOAT_ROWS = (1, 8)
 
-Kernel = Callable[..., list[mx.array]]
+_INPUTS = ("x", "weights", "scales", "biases", "sizes")
+_CALL = "{x, weights, scales, biases, sizes[0], sizes[1], sizes[2], out}"
+_STREAM = KernelSource(
+    "divtrace_stream_linear",
+    _INPUTS,
+    ("out",),
+    f"stream_linear<T, BITS, GROUP, TILES, ROW_TILES, SLICE_STEPS, WARPS>({_CALL});",
+)
+_FLOAT = KernelSource(
+    "divtrace_float_linear",
+    _INPUTS,
+    ("out",),
+    "float_linear<BITS, GROUP, ROWS_AT_ONCE>(x, weights, scales, biases, sizes[0], sizes[1], sizes[2], out);",
+)
 
 
-def available() -> bool:
-    """True when MLX runs on CUDA here."""
-    return bool(mx.cuda.is_available())
-
-
-@cache
-def _kernel(name: str, inputs: tuple[str, ...], source: str) -> Kernel:
-    if not available():
-        raise EngineError("The invariant CUDA kernels need MLX on a CUDA device; install mlx[cuda13], or use the CPU.")
-    kernel = mx.fast.cuda_kernel(name=name, input_names=inputs, output_names=("out",), source=source, header=HEADER)
-    return cast("Kernel", kernel)
+def _block_source(shared_bytes: int) -> KernelSource:
+    return KernelSource(
+        "divtrace_block_linear",
+        _INPUTS,
+        ("out",),
+        "extern __shared__ uint4 memory[];"
+        f" block_linear<T, BITS, GROUP, TILES, ROW_TILES, SLICE_STEPS, WARPS, STAGES>({_CALL}, memory);",
+        shared_bytes,
+    )
 
 
 def _check(x: mx.array, input_size: int, group_size: int, bits: int) -> None:
@@ -53,9 +56,9 @@ def _check(x: mx.array, input_size: int, group_size: int, bits: int) -> None:
         raise EngineError(f"The invariant linear works on float32, float16 and bfloat16 rows, not {x.dtype}.")
     if input_size % 32:
         raise EngineError(f"The invariant CUDA linear needs a multiple of 32 inputs, not {input_size}.")
-    if bits and (bits not in AFFINE_BITS or group_size not in (32, 64, 128)):
+    if bits and (bits not in AFFINE_BITS or group_size not in GROUP_SIZES):
         raise EngineError(
-            f"The invariant CUDA linear reads 2, 4 and 8 bits in groups of 32 to 128, not {bits}/{group_size}."
+            f"The invariant CUDA linear reads 2, 3, 4, 5, 6 and 8 bits in groups of 32 to 128, not {bits}/{group_size}."
         )
 
 
@@ -68,8 +71,8 @@ def linear_dense(x: mx.array, weight: mx.array, bias: mx.array | None = None) ->
     _check(x, weight.shape[1], 32, 0)
     if weight.dtype != x.dtype:
         raise EngineError(f"The invariant linear got {x.dtype} rows for {weight.dtype} weights; give one type.")
-    nothing = mx.zeros((1,), x.dtype)
-    out = _linear(x, weight, nothing, nothing, weight.shape[0], 0, 32)
+    unread = nothing(x.dtype) if available() else weight
+    out = _linear(x, weight, unread, unread, weight.shape[0], 0, 32)
     return out if bias is None else out + bias
 
 
@@ -83,7 +86,9 @@ def linear_affine(
     group_size: int,
     bias: mx.array | None = None,
 ) -> mx.array:
-    """x (M, K) by MLX affine weights of 2, 4 or 8 bits, plus bias (N,): (M, N) in x's type, summed in float32.
+    """x (M, K) by MLX affine weights of 2, 3, 4, 5, 6 or 8 bits, plus bias (N,): (M, N) in x's type.
+
+    Sums are taken in float32; for halves, a weight is q * scale + bias rounded once to x's type.
 
     Raises:
         EngineError: no CUDA device, or shapes or types that do not fit.
@@ -92,100 +97,48 @@ def linear_affine(
     _check(x, input_size, group_size, bits)
     if scales.shape != (packed.shape[0], input_size // group_size) or biases.shape != scales.shape:
         raise EngineError(f"The invariant linear got scales {scales.shape} for packed weights {packed.shape}.")
+    if x.dtype != mx.float32:
+        scales, biases = scales.astype(x.dtype), biases.astype(x.dtype)
     out = _linear(x, packed, scales, biases, packed.shape[0], bits, group_size)
     return out if bias is None else out + bias
 
 
 def _linear(
-    x: mx.array,
-    weights: mx.array,
-    scales: mx.array,
-    biases: mx.array,
-    columns: int,
-    bits: int,
-    group_size: int,
+    x: mx.array, weights: mx.array, scales: mx.array, biases: mx.array, columns: int, bits: int, group_size: int
 ) -> mx.array:
     rows, size = x.shape
     if rows == 0:
         return mx.zeros((0, columns), x.dtype)
-    inputs = [x, weights, scales, biases, mx.array([rows, size, columns], mx.int32)]
-    names = ("x", "weights", "scales", "biases", "sizes")
     template: list[tuple[str, Any]] = [("BITS", bits), ("GROUP", group_size)]
     if x.dtype == mx.float32:
-        per_block = FLOAT_ROWS[0] if rows == 1 else FLOAT_ROWS[1]
-        kernel = _kernel("divtrace_linear_float", names, FLOAT_LINEAR)
-        template.append(("ROWS", per_block))
-        blocks = (-(-columns // WARPS), -(-rows // per_block))
+        at_once = FLOAT_ROWS[0] if rows == 1 else FLOAT_ROWS[1]
+        source, threads = _FLOAT, 32 * FLOAT_WARPS
+        template += [("ROWS_AT_ONCE", at_once), ("S", scales.dtype)]
+        blocks = (-(-columns // FLOAT_WARPS), -(-rows // at_once))
     else:
-        tiles = MANY_ROW_TILES if rows >= MANY_ROWS else 1
-        kernel = _kernel("divtrace_linear_half", names, HALF_LINEAR)
-        template += [("T", x.dtype), ("ROW_TILES", tiles)]
-        blocks = (-(-columns // TILE_COLUMNS), -(-rows // (TILE_ROWS * tiles)))
-    return kernel(
-        inputs=inputs,
+        launch = half_launch(rows, columns, bits)
+        source, threads, blocks = _half_source(launch, bits), 32 * launch.warps, launch.blocks(rows, columns)
+        template += _half_template(launch, x.dtype, size)
+    return build(source)(
+        inputs=[x, weights, scales, biases, integers(rows, size, columns)],
         template=template,
-        grid=(blocks[0] * BLOCK_THREADS, blocks[1], 1),
-        threadgroup=(BLOCK_THREADS, 1, 1),
+        grid=(blocks[0] * threads, blocks[1], 1),
+        threadgroup=(threads, 1, 1),
         output_shapes=[(rows, columns)],
         output_dtypes=[x.dtype],
     )[0]
 
 
-def paged_attention(
-    queries: mx.array,
-    key_pool: mx.array,
-    value_pool: mx.array,
-    tables: mx.array,
-    table_of_row: mx.array,
-    lengths: mx.array,
-    *,
-    scale: float,
-    window: int | None = None,
-    sinks: mx.array | None = None,
-) -> mx.array:
-    """Softmax attention of each query over the keys it sees: (rows, heads, head_size) in the queries' type.
+def _half_source(launch: StreamLaunch | BlockLaunch, bits: int) -> KernelSource:
+    return _STREAM if isinstance(launch, StreamLaunch) else _block_source(launch.shared_bytes(bits))
 
-    `queries` is (rows, heads, head_size), the pools (slots, kv_heads, head_size) of the same type, `tables` (tables,
-    width) int32 slots by position; row `r` sees the first `lengths[r]` of table `table_of_row[r]`, or the last
-    `window` of these. Tables and lengths are not checked here (that would wait for the device): take them from
-    `visible_keys`.
 
-    Raises:
-        EngineError: no CUDA device, or shapes or types that do not fit.
-    """
-    rows, heads, size = queries.shape
-    kv_heads = key_pool.shape[1]
-    if size % 32 or heads % kv_heads or key_pool.shape != value_pool.shape or key_pool.shape[2] != size:
-        raise EngineError(
-            f"The invariant CUDA attention needs a head size that is a multiple of 32 and whole groups of heads, not"
-            f" queries {queries.shape} over pools {key_pool.shape} and {value_pool.shape}."
-        )
-    if key_pool.dtype != queries.dtype or value_pool.dtype != queries.dtype:
-        raise EngineError("The invariant CUDA attention needs queries and both pools of one type.")
-    if rows == 0:
-        return queries
-    names = ("queries", "keys", "values", "tables", "table_of_row", "lengths", "sinks", "scale", "sizes")
-    kernel = _kernel("divtrace_attention", names, ATTENTION)
-    return kernel(
-        inputs=[
-            queries,
-            key_pool,
-            value_pool,
-            tables.astype(mx.int32),
-            table_of_row.astype(mx.int32),
-            lengths.astype(mx.int32),
-            mx.zeros((1,)) if sinks is None else sinks.astype(mx.float32),
-            mx.array([scale], mx.float32),
-            mx.array([rows, heads, kv_heads, tables.shape[1]], mx.int32),
-        ],
-        template=[
-            ("T", queries.dtype),
-            ("SIZE", size),
-            ("WINDOW", window or 0),
-            ("SINKS", sinks is not None),
-        ],
-        grid=(-(-rows * heads // WARPS) * BLOCK_THREADS, 1, 1),
-        threadgroup=(BLOCK_THREADS, 1, 1),
-        output_shapes=[queries.shape],
-        output_dtypes=[queries.dtype],
-    )[0]
+def _half_template(launch: StreamLaunch | BlockLaunch, dtype: mx.Dtype, size: int) -> list[tuple[str, Any]]:
+    template: list[tuple[str, Any]] = [
+        ("T", dtype),
+        ("TILES", launch.tiles),
+        ("ROW_TILES", launch.row_tiles),
+        ("SLICE_STEPS", slice_steps(size)),
+        ("WARPS", launch.warps),
+    ]
+    return template if isinstance(launch, StreamLaunch) else [*template, ("STAGES", launch.stages)]

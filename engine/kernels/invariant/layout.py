@@ -31,11 +31,13 @@ class WeightLayout(NamedTuple):
 class RowsLayout(NamedTuple):
     """Input rows at address `x`, f32, each `padded_size` elements (zeros past the input size), and where outputs go.
 
-    Rows are taken in panels of `panel_rows`, inside a panel in blocks of at most `block_rows`; neither shows in
-    the bits.
+    `reordered` is the address of the same rows in the order of lanes that suits packed weights, 0 when there are too
+    many rows for it to pay. Rows are taken in panels of `panel_rows`, inside a panel in blocks of at most
+    `block_rows`; nothing of this shows in the bits.
     """
 
     x: int
+    reordered: int
     out: int
     rows: int
     padded_size: int

@@ -21,17 +21,23 @@ from engine.kernels.invariant.layout import (
     RowsLayout,
     WeightLayout,
 )
-from engine.kernels.invariant.scalars import load_bf16, load_f16, load_f32, store_f32
-from engine.kernels.invariant.unpack import make_dot_packed, make_unpack_affine, widen_f16
+from engine.kernels.invariant.scalars import load_bf16, load_f16, load_f32, load_i64, store_f32
+from engine.kernels.invariant.unpack import make_dot_packed, make_reorder, make_unpack_affine, widen_f16
 from engine.kernels.invariant.vectors import make_dot_block
 
 SERIAL_PRODUCTS = 60_000
+PANEL_BYTES = 512 * 1024
+MOST_PACKED_ROWS, PACKED_BLOCK_ROWS = 8, 4
 
 _dot_1, _dot_2, _dot_3 = make_dot_block(1), make_dot_block(2), make_dot_block(3)
 _dot_4, _dot_6 = make_dot_block(4), make_dot_block(6)
 _unpack_2, _unpack_3, _unpack_4 = make_unpack_affine(2), make_unpack_affine(3), make_unpack_affine(4)
 _unpack_5, _unpack_6, _unpack_8 = make_unpack_affine(5), make_unpack_affine(6), make_unpack_affine(8)
-_packed_4, _packed_8 = make_dot_packed(4), make_dot_packed(8)
+_packed_4_1, _packed_4_2 = make_dot_packed(4, 1), make_dot_packed(4, 2)
+_packed_4_3, _packed_4_4 = make_dot_packed(4, 3), make_dot_packed(4, 4)
+_packed_8_1, _packed_8_2 = make_dot_packed(8, 1), make_dot_packed(8, 2)
+_packed_8_3, _packed_8_4 = make_dot_packed(8, 3), make_dot_packed(8, 4)
+_reorder_4, _reorder_8 = make_reorder(4), make_reorder(8)
 
 _ADDRESS = types.intp
 _ROWS = types.NamedUniTuple(types.int64, len(RowsLayout._fields), RowsLayout)
@@ -82,18 +88,68 @@ def _wide_scales(weights: WeightLayout, stored: int, first: int, count: int, wid
     return wide
 
 
-@njit(types.void(_ADDRESS, _WEIGHTS, types.int64, _ADDRESS, _ADDRESS), cache=True, forceinline=True)
-def _multiply_packed_row(x: int, weights: WeightLayout, first: int, wide_scales: int, out: int) -> None:
-    """A single row by the four columns from `first` on, packed in 4 or 8 bits."""
-    shift, size, row_bytes = weights.group_shift, weights.input_size, weights.row_bytes
+@njit(types.void(*[types.int64] * 13), cache=True, forceinline=True)
+def _multiply_packed_block(
+    bits: int,
+    count: int,
+    x: int,
+    stride: int,
+    packed: int,
+    row_bytes: int,
+    scales: int,
+    biases: int,
+    group_bytes: int,
+    shift: int,
+    size: int,
+    out: int,
+    out_stride: int,
+) -> None:
+    """`count` rows, one to four, by four columns; the arguments of `make_dot_packed`."""
+    if bits == 4:
+        if count == 1:
+            _packed_4_1(x, stride, packed, row_bytes, scales, biases, group_bytes, shift, size, out, out_stride)
+        elif count == 2:
+            _packed_4_2(x, stride, packed, row_bytes, scales, biases, group_bytes, shift, size, out, out_stride)
+        elif count == 3:
+            _packed_4_3(x, stride, packed, row_bytes, scales, biases, group_bytes, shift, size, out, out_stride)
+        else:
+            _packed_4_4(x, stride, packed, row_bytes, scales, biases, group_bytes, shift, size, out, out_stride)
+    elif count == 1:
+        _packed_8_1(x, stride, packed, row_bytes, scales, biases, group_bytes, shift, size, out, out_stride)
+    elif count == 2:
+        _packed_8_2(x, stride, packed, row_bytes, scales, biases, group_bytes, shift, size, out, out_stride)
+    elif count == 3:
+        _packed_8_3(x, stride, packed, row_bytes, scales, biases, group_bytes, shift, size, out, out_stride)
+    else:
+        _packed_8_4(x, stride, packed, row_bytes, scales, biases, group_bytes, shift, size, out, out_stride)
+
+
+@njit(types.void(_ROWS, _WEIGHTS, types.int64, _ADDRESS, _ADDRESS, types.int64), cache=True)
+def _multiply_packed_rows(
+    rows: RowsLayout, weights: WeightLayout, first: int, wide_scales: int, out: int, out_stride: int
+) -> None:
+    """A few rows by the four columns from `first` on, packed in 4 or 8 bits and never widened to memory."""
+    stride, shift, size = rows.padded_size * 4, weights.group_shift, weights.input_size
     group_bytes = (size >> shift) * 4
-    packed = weights.weights + first * row_bytes
+    packed = weights.weights + first * weights.row_bytes
     scales = _wide_scales(weights, weights.scales, first, BLOCK_COLUMNS, wide_scales)
     biases = _wide_scales(weights, weights.biases, first, BLOCK_COLUMNS, wide_scales + BLOCK_COLUMNS * group_bytes)
-    if weights.bits == 4:
-        _packed_4(x, packed, row_bytes, scales, biases, group_bytes, shift, size, out)
-    else:
-        _packed_8(x, packed, row_bytes, scales, biases, group_bytes, shift, size, out)
+    for row in range(0, rows.rows, PACKED_BLOCK_ROWS):
+        _multiply_packed_block(
+            weights.bits,
+            min(PACKED_BLOCK_ROWS, rows.rows - row),
+            rows.reordered + row * stride,
+            stride,
+            packed,
+            weights.row_bytes,
+            scales,
+            biases,
+            group_bytes,
+            shift,
+            size,
+            out + row * out_stride,
+            out_stride,
+        )
 
 
 @njit(
@@ -161,8 +217,8 @@ def _multiply_group(rows: RowsLayout, weights: WeightLayout, buffer: int, tail: 
     place, stride = rows.out + column * 4, weights.output_size * 4
     target, target_stride = (place, stride) if present == BLOCK_COLUMNS else (tail, BLOCK_COLUMNS * 4)
     last = min(rows.rows, panel + rows.panel_rows)
-    if rows.rows == 1 and (weights.bits == 4 or weights.bits == 8) and present == BLOCK_COLUMNS:
-        _multiply_packed_row(rows.x, weights, column, wide_scales, place)
+    if rows.reordered != 0 and present == BLOCK_COLUMNS:
+        _multiply_packed_rows(rows, weights, column, wide_scales, place, stride)
     else:
         source = weights.weights + column * weights.row_bytes
         if not as_stored or present < BLOCK_COLUMNS:
@@ -190,6 +246,14 @@ def _multiply_chunks(rows: RowsLayout, weights: WeightLayout, buffers: Any, chun
         _multiply_chunk(rows, weights, buffers, chunk, chunks)
 
 
+@njit(types.void(_ROWS, types.int64, _ADDRESS), cache=True)
+def _reorder_rows(rows: RowsLayout, bits: int, out: int) -> None:
+    if bits == 4:
+        _reorder_4(rows.x, rows.rows * rows.padded_size, out)
+    else:
+        _reorder_8(rows.x, rows.rows * rows.padded_size, out)
+
+
 @njit(types.void(_ROWS, _WEIGHTS, types.int64), cache=True, nogil=True)
 def multiply(rows: RowsLayout, weights: WeightLayout, threads: int) -> None:
     """out (rows, N) f32 = x (rows, K) by the weights' transpose, plus the bias; small work stays on one thread."""
@@ -197,22 +261,49 @@ def multiply(rows: RowsLayout, weights: WeightLayout, threads: int) -> None:
     chunks = 1 if products < SERIAL_PRODUCTS else threads
     width = BLOCK_COLUMNS * (rows.padded_size + 2 * (weights.input_size >> weights.group_shift))
     tail_rows = (rows.rows * BLOCK_COLUMNS + width - 1) // width
-    buffers = np.empty((chunks + tail_rows, width), np.float32)
+    few_packed = rows.rows <= MOST_PACKED_ROWS and (weights.bits == 4 or weights.bits == 8)
+    reordered_rows = (rows.rows * rows.padded_size + width - 1) // width if few_packed else 0
+    buffers = np.empty((chunks + tail_rows + reordered_rows, width), np.float32)
     if rows.padded_size != weights.input_size:
         buffers[:] = 0.0
+    reordered: Any = np.int64(buffers.ctypes.data + (chunks + tail_rows) * width * 4 if few_packed else 0)
+    if few_packed:
+        _reorder_rows(rows, weights.bits, reordered)
+    placed = RowsLayout(rows.x, reordered, rows.out, rows.rows, rows.padded_size, rows.panel_rows, rows.block_rows)
     if chunks == 1:
-        _multiply_chunk(rows, weights, buffers, 0, 1)
+        _multiply_chunk(placed, weights, buffers, 0, 1)
     else:
-        _multiply_chunks(rows, weights, buffers, chunks)
+        _multiply_chunks(placed, weights, buffers, chunks)
+
+
+@njit(_WEIGHTS(_ADDRESS), cache=True, forceinline=True)
+def _weights_at(table: int) -> WeightLayout:
+    return WeightLayout(
+        load_i64(table),
+        load_i64(table + 8),
+        load_i64(table + 16),
+        load_i64(table + 24),
+        load_i64(table + 32),
+        load_i64(table + 40),
+        load_i64(table + 48),
+        load_i64(table + 56),
+        load_i64(table + 64),
+        load_i64(table + 72),
+    )
 
 
 @njit(cache=True, nogil=True)
-def multiply_arrays(x: Any, weights: WeightLayout, out: Any, threads: int, panel_rows: int, block_rows: int) -> None:
-    """`multiply` on contiguous f32 arrays; compiled once for writable and once for read-only rows."""
+def multiply_arrays(x: Any, table: int, out: Any, threads: int, block_rows: int) -> None:
+    """`multiply` on contiguous f32 arrays; compiled once for writable and once for read-only rows.
+
+    `table` is the address of a weight layout's integers: numba takes several times longer to accept the tuple than to
+    read them.
+    """
     source: Any = np.int64(x.ctypes.data)
     target: Any = np.int64(out.ctypes.data)
-    layout = RowsLayout(source, target, x.shape[0], x.shape[1], panel_rows, block_rows)
-    multiply(layout, weights, threads)
+    panel_rows = max(block_rows, PANEL_BYTES // (4 * x.shape[1]))
+    layout = RowsLayout(source, 0, target, x.shape[0], x.shape[1], panel_rows, block_rows)
+    multiply(layout, _weights_at(table), threads)
 
 
 @njit(cache=True)

@@ -28,26 +28,32 @@ from engine.kernels.invariant.runtime import block_rows, checked_threads, requir
 AFFINE_BITS = (2, 3, 4, 5, 6, 8)
 GROUP_SIZES = (32, 64, 128)
 STORED_TYPES = {"float32": F32_STORED, "float16": F16_STORED, "uint16": BF16_STORED}
-PANEL_BYTES = 512 * 1024
 
 Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LinearWeights:
-    """Weights checked once and ready for many calls; `arrays` keeps the memory behind the layout's addresses alive."""
+    """Weights checked once and ready for many calls; `arrays` keeps the memory behind the layout's addresses alive.
+
+    `table` holds the layout's integers (int64) at `table_address`; `padded_size` is the input size in whole vectors.
+    """
 
     layout: WeightLayout
     arrays: tuple[Array, ...]
-
-    @property
-    def padded_size(self) -> int:
-        """Input size rounded up to whole vectors."""
-        return -(-self.layout.input_size // LANES) * LANES
+    table: Array
+    table_address: int
+    padded_size: int
 
 
 def _address(array: Array) -> int:
     return int(array.__array_interface__["data"][0])
+
+
+def _prepared(layout: WeightLayout, arrays: tuple[Array, ...]) -> LinearWeights:
+    table = np.array(layout, np.int64)
+    padded_size = -(-layout.input_size // LANES) * LANES
+    return LinearWeights(layout, arrays, table, _address(table), padded_size)
 
 
 def _stored_type(array: Array, what: str) -> int:
@@ -96,7 +102,7 @@ def dense_weights(weight: Array, bias: Array | None = None) -> LinearWeights:
         input_size=input_size,
         output_size=output_size,
     )
-    return LinearWeights(layout, (weight,) if wide_bias is None else (weight, wide_bias))
+    return _prepared(layout, (weight,) if wide_bias is None else (weight, wide_bias))
 
 
 def affine_weights(
@@ -146,15 +152,15 @@ def affine_weights(
         output_size=output_size,
     )
     arrays = (packed, scales, biases)
-    return LinearWeights(layout, arrays if wide_bias is None else (*arrays, wide_bias))
+    return _prepared(layout, arrays if wide_bias is None else (*arrays, wide_bias))
 
 
 @cache
-def _compiled() -> Callable[[Array, WeightLayout, Array, int, int, int], None]:
+def _compiled() -> Callable[[Array, int, Array, int, int], None]:
     require_numba()
     from engine.kernels.invariant.linear_loops import multiply_arrays
 
-    compiled: Callable[[Array, WeightLayout, Array, int, int, int], None] = multiply_arrays
+    compiled: Callable[[Array, int, Array, int, int], None] = multiply_arrays
     return compiled
 
 
@@ -164,6 +170,8 @@ def _padded_rows(x: Array, weights: LinearWeights) -> Array:
         raise EngineError(
             f"The invariant linear got rows of shape {x.shape} for {input_size} inputs; give (M, {input_size})."
         )
+    if x.dtype == np.float32 and weights.padded_size == input_size and x.flags.c_contiguous:
+        return x
     if x.dtype == np.uint16:
         x = (x.astype(np.uint32) << 16).view(np.float32)
     if weights.padded_size == input_size:
@@ -185,10 +193,8 @@ def linear(
     """
     multiply = _compiled()
     x = _padded_rows(x, weights)
-    rows, size = x.shape
-    out = np.empty((rows, weights.layout.output_size), np.float32)
-    panel_rows = max(most_block_rows or block_rows(), PANEL_BYTES // (4 * size))
-    multiply(x, weights.layout, out, checked_threads(threads), panel_rows, most_block_rows or block_rows())
+    out = np.empty((x.shape[0], weights.layout.output_size), np.float32)
+    multiply(x, weights.table_address, out, checked_threads(threads), most_block_rows or block_rows())
     return out
 
 

@@ -69,6 +69,16 @@ def load_i32(typing: Any, address: Any) -> Any:
 
 
 @intrinsic
+def load_i64(typing: Any, address: Any) -> Any:
+    """The int64 at `address`."""
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+        return load(builder, arguments[0], I64, 8)
+
+    return types.int64(types.intp), generate
+
+
+@intrinsic
 def store_i32(typing: Any, value: Any, address: Any) -> Any:
     """Write the low half of an int64 at `address`."""
 

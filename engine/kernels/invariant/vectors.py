@@ -82,21 +82,23 @@ class CountedLoop:
         builder.position_at_end(self._end)
 
 
-def sum_lanes(builder: ir.IRBuilder, sums: list[ir.Value]) -> ir.Value:
+def sum_lanes(builder: ir.IRBuilder, sums: list[ir.Value], order: tuple[int, ...] = tuple(range(LANES))) -> ir.Value:
     """Halve each vector of partial sums down to one lane; result `i` is the sum of `sums[i]`.
 
-    Vectors are packed side by side to keep the adders busy. The tree of every single sum stays the same.
+    Vectors are packed side by side to keep the adders busy. The tree of every single sum stays the same, wherever its
+    lanes lie: `order` names the lane of the expression that each lane of the registers holds.
     """
     width = LANES
     packed, held = sums, 1
+    places = [order.index(lane) for lane in range(LANES)]
     while width > 1:
         half = width // 2
         joined = 2 if len(packed) > 1 else 1
-        low = [part * width + lane for part in range(held * joined) for lane in range(half)]
-        high = [lane + half for lane in low]
+        low = [part * width + places[lane] for part in range(held * joined) for lane in range(half)]
+        high = [part * width + places[lane + half] for part in range(held * joined) for lane in range(half)]
         pairs = [packed[i : i + joined] for i in range(0, len(packed), joined)]
         packed = [builder.fadd(shuffle(builder, p[0], p[-1], low), shuffle(builder, p[0], p[-1], high)) for p in pairs]
-        held, width = held * joined, half
+        held, width, places = held * joined, half, list(range(half))
     return packed[0]
 
 

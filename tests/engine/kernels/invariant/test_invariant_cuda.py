@@ -30,10 +30,10 @@ def test_what_does_not_fit_is_named(rows: mx.array, weight: mx.array, sentence: 
         cuda.linear_dense(rows, weight)
 
 
-def test_widths_that_are_not_read_are_named() -> None:
-    packed, scales, biases = mx.quantize(mx.zeros((4, 64)), 32, 6)
-    with pytest.raises(EngineError, match="2, 4 and 8 bits"):
-        cuda.linear_affine(mx.zeros((1, 64)), packed, scales, biases, bits=6, group_size=32)
+def test_group_sizes_that_are_not_read_are_named() -> None:
+    packed, scales, biases = mx.quantize(mx.zeros((4, 64)), 32, 4)
+    with pytest.raises(EngineError, match="groups of 32 to 128"):
+        cuda.linear_affine(mx.zeros((1, 64)), packed, scales, biases, bits=4, group_size=16)
 
 
 @on_cuda
