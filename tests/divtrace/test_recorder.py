@@ -12,6 +12,7 @@ import xxhash
 
 from divtrace.align.index import TraceIndex
 from divtrace.errors import EvidenceError, TraceError
+from divtrace.recorder import interning
 from divtrace.recorder.recorder import Recorder
 from divtrace.recorder.step_columns import StepFlag
 from divtrace.trace.check import check_trace
@@ -94,6 +95,23 @@ def test_equal_plans_are_stored_once(tmp_path: Path) -> None:
     with read(tmp_path, run) as trace:
         assert trace.length("plans") == 2
         assert trace.column("steps", "plan").tolist() == [0, 1, 1, 1, 1]
+
+
+def test_plans_whose_records_never_return_are_interned_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(interning, "KEPT_PLANS", 2)
+    recorder = Recorder(tmp_path / "run.h5")
+    run = TraceBuilder()
+    run.request("a", (1,))
+    paths = ["gemv", "gemm", "tile-8"] * 4
+    for position, path in enumerate(paths):
+        run.step(segment("a", SegmentKind.PREFILL, position, (2,), chosen=(2,)), path=path)
+    run.replay(recorder)
+    assert len(recorder._interner._same_plans) <= 2
+    with open_trace(tmp_path / "run.h5") as trace:
+        assert trace.length("plans") == 3
+        assert trace.column("steps", "plan").tolist() == [0, 1, 2] * 4
 
 
 def test_every_token_that_occurs_has_its_text(tmp_path: Path) -> None:
