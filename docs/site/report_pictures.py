@@ -19,7 +19,7 @@ PARTS = {
 
 
 def main() -> None:
-    """Write the top and the whole in light and dark, the parts in light, and the first pages of a print."""
+    """Write the top and the whole in light and dark, and the parts in light."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("report", type=Path)
     parser.add_argument("--chromium", default="/usr/bin/chromium")
