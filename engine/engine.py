@@ -16,6 +16,7 @@ from threadpoolctl import threadpool_limits
 from engine.arrivals import Arrivals
 from engine.batch import Batch
 from engine.decide import Decision, ForcedTokens, decide
+from engine.endings import LIFECYCLE_KINDS, ending_of_run
 from engine.errors import EngineError, SettingsError
 from engine.kernels.policy import SiteOverride
 from engine.known import KnownStep
@@ -29,7 +30,6 @@ from engine.observer import (
     MemoryRead,
     Observer,
     QueueState,
-    RunEnding,
     StepEvent,
     StepTimings,
 )
@@ -43,13 +43,6 @@ from engine.scheduling.plan import Scheduler, StepPlan
 from engine.settings import EngineSettings
 from engine.speculation import Speculator, build_speculator
 from engine.state import RequestState
-
-LIFECYCLE_KINDS = {
-    FinishReason.CANCELLED: "cancelled",
-    FinishReason.TIMEOUT: "timed_out",
-    FinishReason.REFUSED: "refused",
-    FinishReason.ERROR: "failed",
-}
 
 
 class Engine:
@@ -112,7 +105,7 @@ class Engine:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, *rest: object) -> None:
-        ending = _ending(error)
+        ending = ending_of_run(error)
         try:
             if not ending.failure:
                 self._tell_ended()
@@ -176,6 +169,7 @@ class Engine:
             return False
         planned = time.perf_counter()
         self.speculator.propose(plan, self.step_number)
+        self.scheduler.fill_up(plan, self.step_number)
         self.scheduler.make_room_for_proposals(plan)
         batch = plan.to_batch(self.step_number, self.settings.speculation.bonus)
         memory = self._memory_of(batch)
@@ -389,17 +383,6 @@ class Engine:
         for completion in ended:
             for observer in self.observers:
                 observer.request_finished(completion, self.step_number)
-
-
-def _ending(error: BaseException | None) -> RunEnding:
-    """How a run ended that was left through `error`: an error of ours is its own sentence, others add their type."""
-    if error is None:
-        return RunEnding()
-    if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):
-        return RunEnding(interrupted=True)
-    lines = str(error).splitlines()
-    sentence = lines[0] if lines else "no message"
-    return RunEnding(failure=sentence if isinstance(error, EngineError) else f"{type(error).__name__}: {sentence}")
 
 
 def _processed_rows(result: ForwardResult, decisions: Sequence[Decision]) -> npt.NDArray[np.float32]:

@@ -20,7 +20,10 @@ class Phase(StrEnum):
 
 @dataclass(slots=True, eq=False)
 class RequestState:
-    """`computed_tokens` positions have K/V; those below `recompute_until` had it before a preemption took it."""
+    """`computed_tokens` positions have K/V; those below `recompute_until` had it before a preemption took it.
+
+    `last_turn` counts turns of all requests: who was given rows longer ago has the smaller one.
+    """
 
     request: Request
     order: int
@@ -33,6 +36,7 @@ class RequestState:
     preemptions: int = 0
     admission_order: int = 0
     last_scheduled_step: int = -1
+    last_turn: int = -1
     queued_s: float = 0.0
     scheduled_s: float | None = None
     first_token_s: float | None = None

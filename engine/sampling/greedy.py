@@ -32,5 +32,5 @@ def greedy_token(logits: npt.NDArray[np.float32], where: str = "logits") -> int:
 
 
 def largest_number(logits: npt.NDArray[np.float32]) -> int:
-    """Return the id of the highest logit, NaN counted as the lowest, lowest id on a tie: how a failed choice is noted."""
+    """The id of the highest logit, NaN counted as lowest, lowest id on a tie: how a failed choice is noted."""
     return int(np.where(np.isnan(logits), -np.inf, logits).argmax())

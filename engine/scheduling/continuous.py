@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from engine.kv.store import KVStore
 from engine.observer import LifecycleEvent
 from engine.scheduling.admission import may_start, reason_it_can_never_run
-from engine.scheduling.ordering import ordered, preemption_victim
+from engine.scheduling.ordering import decodes_in_order, ordered, preemption_victim
 from engine.scheduling.plan import ScheduledRows, StepPlan
 from engine.scheduling.queues import RequestQueues
 from engine.settings import BudgetUnit, DrafterKind, EngineSettings
@@ -24,6 +24,7 @@ class ContinuousScheduler(RequestQueues):
         self.settings = settings
         super().__init__(store)
         self._admissions = 0
+        self._turns = 0
 
     def submit(self, state: RequestState) -> str | None:
         """Queue a request; returns the reason when it can never run (and does not queue it)."""
@@ -46,8 +47,7 @@ class ContinuousScheduler(RequestQueues):
             self.store.grow(item.state.id, item.end_position(bonus=True))
         if not plan.lifecycle:
             self._admit(plan, budget)
-        for item in plan.scheduled:
-            item.state.last_scheduled_step = step
+        self._take_turns(plan, step)
         return plan if plan.scheduled or plan.lifecycle else None
 
     def make_room_for_proposals(self, plan: StepPlan) -> None:
@@ -57,11 +57,32 @@ class ContinuousScheduler(RequestQueues):
             while item.proposal.tokens and not self.store.grow(item.state.id, item.end_position(bonus)):
                 item.proposal = item.proposal.first(len(item.proposal.tokens) - 1)
 
+    def fill_up(self, plan: StepPlan, step: int) -> None:
+        """Rows that were kept for proposals and not drafted go to prefills and to who waits, in the same step.
+
+        They get their K/V before the proposals get theirs: so does a playback, which knows no second round.
+        """
+        if self.settings.speculation.drafter is DrafterKind.NONE or plan.has_preempted:
+            return
+        budget = self.settings.token_budget - sum(self._cost(item) for item in plan.scheduled)
+        rows = {item.state.id: item for item in plan.scheduled}
+        for state in self._in_order([s for s in self.running if not s.is_decoding]):
+            item = rows.get(state.id) or ScheduledRows(state, 0)
+            wanted = self._prefill_rows(state, item.rows + budget)
+            if wanted <= item.rows or not self.store.grow(state.id, state.computed_tokens + wanted):
+                continue
+            budget -= wanted - item.rows
+            item.rows = wanted
+            if state.id not in rows:
+                plan.scheduled.append(item)
+        self._admit(plan, budget)
+        self._take_turns(plan, step)
+
     def _rows_of_running(self) -> tuple[list[ScheduledRows], int]:
         """Rows that running requests should get, decodes first, and the budget that is left."""
         budget = self.settings.token_budget
         scheduled: list[ScheduledRows] = []
-        decoding = [s for s in self.running if s.is_decoding]
+        decoding = decodes_in_order([s for s in self.running if s.is_decoding], self.settings.scheduling)
         # A guess must not keep others from a row of their own: later decodes, an unfinished prefill, or who waits.
         may_join = bool(self.waiting) and len(self.running) < self.settings.max_active
         others = int(len(decoding) < len(self.running) or may_join)
@@ -72,12 +93,22 @@ class ContinuousScheduler(RequestQueues):
             proposal = self._most_proposals(state, budget - kept_for_others)
             scheduled.append(ScheduledRows(state, 1, proposal))
             budget -= self._cost_of_decode(proposal)
+        # The policy says who is served; rows lie as their requests were admitted, whoever's turn it is.
+        places = {state.id: place for place, state in enumerate(self.running)}
+        scheduled.sort(key=lambda item: places[item.state.id])
         for state in self._in_order([s for s in self.running if not s.is_decoding]):
             rows = self._prefill_rows(state, budget)
             if rows > 0:
                 scheduled.append(ScheduledRows(state, rows))
                 budget -= rows
         return scheduled, budget
+
+    def _take_turns(self, plan: StepPlan, step: int) -> None:
+        """Whoever got rows goes to the end of the round, in the order in which they had stood there."""
+        for item in sorted(plan.scheduled, key=lambda item: item.state.last_turn):
+            item.state.last_scheduled_step = step
+            item.state.last_turn = self._turns
+            self._turns += 1
 
     def _in_order(self, states: Sequence[RequestState]) -> list[RequestState]:
         return ordered(states, self.settings.scheduling, lambda s: self.store.cached_prefix_length(s.tokens))
@@ -93,6 +124,10 @@ class ContinuousScheduler(RequestQueues):
         if self.settings.budget_unit is BudgetUnit.ROWS:
             most = min(most, budget - extra)
         return max(0, most)
+
+    def _cost(self, item: ScheduledRows) -> int:
+        """What a request's rows take from the budget, with the proposals that it has now."""
+        return self._cost_of_decode(len(item.proposal.tokens)) if item.state.is_decoding else item.rows
 
     def _cost_of_decode(self, proposals: int) -> int:
         if self.settings.budget_unit is BudgetUnit.WORK:

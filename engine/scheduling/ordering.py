@@ -25,9 +25,17 @@ def ordered(
         case SchedulingPolicy.SHORTEST_PREFILL:
             return sorted(states, key=lambda s: (s.uncomputed_tokens, s.order))
         case SchedulingPolicy.ROUND_ROBIN:
-            return sorted(states, key=lambda s: (s.last_scheduled_step, s.order))
+            return sorted(states, key=lambda s: (s.last_turn, s.order))
         case SchedulingPolicy.LONGEST_CACHED_PREFIX:
             return sorted(states, key=lambda s: (-cached_length(s), s.order))
+
+
+def decodes_in_order(states: Sequence[RequestState], policy: SchedulingPolicy) -> list[RequestState]:
+    """The same among decodes: each gets its row, the first ones get more for their proposals where rows are short.
+
+    Each lacks one token and no prefix, so shortest prefill and longest cached prefix mean first come, first served.
+    """
+    return ordered(states, policy, lambda _: 0)
 
 
 def preemption_victim(running: Sequence[RequestState], policy: SchedulingPolicy) -> RequestState:

@@ -89,6 +89,9 @@ class PinnedScheduler(RequestQueues):
             if item.proposal.tokens and not self.store.grow(item.state.id, item.end_position(self.bonus)):
                 raise no_block_is_free(item.state.last_scheduled_step, item.state.id)
 
+    def fill_up(self, plan: StepPlan, step: int) -> None:
+        """Nothing to do: the pinned rows are all there is."""
+
     def _schedule(self, plan: StepPlan, rows: PinnedRows, state: RequestState, step: int) -> None:
         if state.phase is Phase.WAITING:
             self._admit(plan, rows, state, step)

@@ -34,6 +34,11 @@ class StepPlan:
     reused: list[ReusedRow] = field(default_factory=list)
     cached_now: dict[str, int] = field(default_factory=dict)
 
+    @property
+    def has_preempted(self) -> bool:
+        """True when a request lost its K/V for this step: nobody is admitted in such a step."""
+        return any(event.kind == "preempted" for event in self.lifecycle)
+
     def to_batch(self, step: int, bonus: bool) -> Batch:
         """Lay the rows out. `bonus`: K proposals take K + 1 rows; without it the last proposal is not fed."""
         segments: list[Segment] = []
@@ -70,6 +75,10 @@ class Scheduler(Protocol):
 
     def make_room_for_proposals(self, plan: StepPlan) -> None:
         """Grow K/V for the proposals that have been drafted for `plan`."""
+        ...
+
+    def fill_up(self, plan: StepPlan, step: int) -> None:
+        """Give rows that were kept for proposals, and not drafted, to others."""
         ...
 
 

@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 
 from engine.batch import Batch, SegmentKind
 from engine.request import Request
-from engine.settings import AdmissionPolicy, BudgetUnit, EngineSettings, SchedulingPolicy
+from engine.settings import (
+    AdmissionPolicy,
+    BudgetUnit,
+    DrafterKind,
+    EngineSettings,
+    SchedulingPolicy,
+    SpeculationSettings,
+)
 from engine.state import RequestState
 from tests.engine.scheduling.simulation import Simulation
 
@@ -63,6 +70,11 @@ def alternating(state: RequestState, proposed: int) -> int:
     return (3 * len(state.output) + state.order) % (proposed + 1)
 
 
+def sometimes(state: RequestState, most: int) -> int:
+    """A drafter that often has less to propose than it may, and often nothing."""
+    return (5 * len(state.output) + 2 * state.order) % (most + 1)
+
+
 def cost(batch: Batch, unit: BudgetUnit) -> int:
     """What a step takes from the token budget."""
     if unit is BudgetUnit.ROWS:
@@ -77,7 +89,7 @@ def cost(batch: Batch, unit: BudgetUnit) -> int:
 def test_limits_hold_in_every_step_and_everybody_finishes(
     requests: list[Request], configuration: EngineSettings
 ) -> None:
-    simulation = Simulation(configuration, alternating)
+    simulation = Simulation(configuration, alternating, sometimes)
     for request in requests:
         simulation.submit(request)
     while (batch := simulation.step()) is not None:
@@ -94,11 +106,58 @@ def test_limits_hold_in_every_step_and_everybody_finishes(
 
 
 @many
+@given(requests=request_lists(), configuration=configurations(), budget=st.integers(1, 12), tokens=st.integers(1, 5))
+def test_no_row_is_left_unused_while_somebody_could_use_it(
+    requests: list[Request], configuration: EngineSettings, budget: int, tokens: int
+) -> None:
+    """What a drafter leaves goes to prefills and admissions: memory is never short under reservation."""
+    changes: dict[str, Any] = {
+        "admission": AdmissionPolicy.RESERVE,
+        "long_prefill_threshold": 0,
+        "align_prefill_to_blocks": False,
+        "chunked_prefill": True,
+        "token_budget": budget,
+        "kv_blocks": 1000,
+        "speculation": SpeculationSettings(drafter=DrafterKind.PROMPT_LOOKUP, tokens=tokens),
+    }
+    simulation = Simulation(configuration.model_copy(update=changes), alternating, sometimes)
+    for request in requests:
+        simulation.submit(request)
+    while True:
+        before = [state for state in simulation.scheduler.running if not state.is_decoding]
+        wanted = {state.id: state.uncomputed_tokens for state in before}
+        if (batch := simulation.step()) is None:
+            break
+        if cost(batch, configuration.budget_unit) < budget:
+            given = {segment.request_id: segment.rows for segment in batch.segments}
+            assert {name: given.get(name) for name in wanted} == wanted
+
+
+@many
+@given(requests=request_lists(), configuration=configurations(), budget=st.integers(1, 12))
+def test_every_decode_is_served_in_every_step(
+    requests: list[Request], configuration: EngineSettings, budget: int
+) -> None:
+    """There are never more decodes than the budget has rows: to become one takes a row that decodes had left over."""
+    simulation = Simulation(
+        configuration.model_copy(update={"token_budget": budget, "chunked_prefill": True}), alternating, sometimes
+    )
+    for request in requests:
+        simulation.submit(request)
+    while True:
+        decoding = {state.id for state in simulation.scheduler.running if state.is_decoding}
+        if (batch := simulation.step()) is None:
+            break
+        preempted = {event.request_id for event in simulation.plans[-1].lifecycle if event.kind == "preempted"}
+        assert decoding - preempted <= {segment.request_id for segment in batch.segments}
+
+
+@many
 @given(requests=request_lists(), configuration=configurations())
 def test_every_position_is_computed_in_order_and_every_output_decided_once(
     requests: list[Request], configuration: EngineSettings
 ) -> None:
-    simulation = Simulation(configuration, alternating)
+    simulation = Simulation(configuration, alternating, sometimes)
     simulation.run(requests)
     for request in requests:
         expected = 0
@@ -116,7 +175,7 @@ def test_every_position_is_computed_in_order_and_every_output_decided_once(
 @given(requests=request_lists(), configuration=configurations())
 def test_first_come_first_served_never_starves_anybody(requests: list[Request], configuration: EngineSettings) -> None:
     in_order = configuration.model_copy(update={"scheduling": SchedulingPolicy.FCFS, "prefix_cache": False})
-    simulation = Simulation(in_order, alternating)
+    simulation = Simulation(in_order, alternating, sometimes)
     simulation.run(requests)
     first_steps = [simulation.steps_of(request.id)[0] for request in requests]
     assert first_steps == sorted(first_steps), "somebody was served before an earlier request"
@@ -132,7 +191,7 @@ def test_first_come_first_served_never_starves_anybody(requests: list[Request], 
 def test_removing_anybody_at_any_time_leaks_nothing(
     requests: list[Request], configuration: EngineSettings, data: st.DataObject
 ) -> None:
-    simulation = Simulation(configuration, alternating)
+    simulation = Simulation(configuration, alternating, sometimes)
     for request in requests:
         simulation.submit(request)
     cancelled = {

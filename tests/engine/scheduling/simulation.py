@@ -28,6 +28,15 @@ def accept_none(state: RequestState, proposed: int) -> int:
     return 0
 
 
+DraftedTokens = Callable[[RequestState, int], int]
+"""How many tokens a drafter proposes for a request that may get so many."""
+
+
+def draft_all(state: RequestState, most: int) -> int:
+    """The drafter always has as many as it may propose."""
+    return most
+
+
 def request_state(request: Request, order: int) -> RequestState:
     """A request as the engine would hold it."""
     return RequestState(request, order, StopWatch(StopRules(), lambda token: bytes([token % 256])))
@@ -39,6 +48,7 @@ class Simulation:
 
     settings: EngineSettings
     accepted: AcceptedTokens = accept_none
+    drafted: DraftedTokens = draft_all
     store: PagedStore = field(init=False)
     scheduler: ContinuousScheduler = field(init=False)
     states: dict[str, RequestState] = field(default_factory=dict)
@@ -67,7 +77,8 @@ class Simulation:
         if plan is None:
             return None
         for item in plan.scheduled:
-            item.proposal = Proposal(tuple(range(item.max_proposal)))
+            item.proposal = Proposal(tuple(range(self.drafted(item.state, item.max_proposal))))
+        self.scheduler.fill_up(plan, len(self.batches))
         self.scheduler.make_room_for_proposals(plan)
         batch = plan.to_batch(len(self.batches), self.settings.speculation.bonus)
         self.store.begin_step(batch)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from engine.batch import SegmentKind
 from engine.request import Request
 from engine.settings import AdmissionPolicy, EngineSettings, SchedulingPolicy
 from engine.state import RequestState
-from tests.engine.scheduling.simulation import Simulation, accept_none
+from tests.engine.scheduling.simulation import DraftedTokens, Simulation, accept_none, draft_all
 
 
 def accept_all_tokens(state: RequestState, proposed: int) -> int:
@@ -23,9 +24,16 @@ def request(name: str, prompt_tokens: int, output_tokens: int, first_token: int 
     return Request(name, prompt, output_tokens, priority=priority)
 
 
-def simulate(requests: list[Request], accept_all: bool = False, **settings: Any) -> Simulation:
+def draft_nothing(state: RequestState, most: int) -> int:
+    """The drafter finds nothing to propose."""
+    return 0
+
+
+def simulate(
+    requests: list[Request], accept_all: bool = False, drafted: DraftedTokens = draft_all, **settings: Any
+) -> Simulation:
     values: dict[str, Any] = {"block_size": 4, "kv_blocks": 64, "max_active": 4, "token_budget": 64} | settings
-    simulation = Simulation(EngineSettings(**values), accept_all_tokens if accept_all else accept_none)
+    simulation = Simulation(EngineSettings(**values), accept_all_tokens if accept_all else accept_none, drafted)
     simulation.run(requests)
     return simulation
 
@@ -187,6 +195,101 @@ def test_a_guess_keeps_nobody_from_a_row_of_its_own() -> None:
     prefill_steps = [b.step for b in simulation.batches for s in b.segments if s.request_id == "b" and s.rows]
     assert prefill_steps[:3] == [0, 1, 2]
     assert max(batch.packed_rows for batch in simulation.batches) <= 5
+
+
+def test_rows_that_were_not_drafted_go_to_a_prefill_in_the_same_step() -> None:
+    speculation = {"drafter": "prompt-lookup", "tokens": 4}
+    requests = [request("a", 4, 20), request("b", 40, 2, 90)]
+    full, empty = (
+        simulate(requests, drafted=drafted, token_budget=16, speculation=speculation)
+        for drafted in (draft_all, draft_nothing)
+    )
+    assert [segment.rows for segment in full.batches[1].segments] == [5, 11]
+    assert [segment.rows for segment in empty.batches[1].segments] == [1, 15]
+
+
+def test_rows_that_were_not_drafted_admit_who_waits_in_the_same_step() -> None:
+    speculation = {"drafter": "prompt-lookup", "tokens": 7}
+    requests = [request("a", 4, 20), request("b", 7, 2, 90), request("c", 5, 2, 120)]
+    simulation = Simulation(
+        EngineSettings(block_size=4, kv_blocks=64, max_active=4, token_budget=8, speculation=speculation),
+        drafted=draft_nothing,
+    )
+    simulation.submit(requests[0])
+    simulation.step()
+    for later in requests[1:]:
+        simulation.submit(later)
+    simulation.step()
+    # One row was kept for b, which is more than it was left with before the drafter spoke: seven fit now.
+    assert [(s.request_id, s.rows) for s in simulation.batches[1].segments] == [("a", 1), ("b", 7)]
+    assert simulation.events("admitted")[:2] == [(0, "a"), (1, "b")]
+
+
+def test_rows_that_were_not_drafted_admit_nobody_in_a_step_that_preempts() -> None:
+    speculation = {"drafter": "prompt-lookup", "tokens": 4}
+    simulation = simulate(
+        [request(name, 8, 24, 30 * index) for index, name in enumerate("abcd")],
+        drafted=draft_nothing,
+        admission=AdmissionPolicy.OPTIMISTIC,
+        kv_blocks=12,
+        token_budget=24,
+        speculation=speculation,
+    )
+    preempting = {step for step, _ in simulation.events("preempted")}
+    assert preempting
+    assert not preempting & {step for step, _ in simulation.events("admitted")}
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        (SchedulingPolicy.FCFS, [5, 1, 1]),
+        (SchedulingPolicy.SHORTEST_PREFILL, [5, 1, 1]),
+        (SchedulingPolicy.LONGEST_CACHED_PREFIX, [5, 1, 1]),
+        (SchedulingPolicy.ROUND_ROBIN, [5, 1, 1]),
+        (SchedulingPolicy.PRIORITY, [1, 1, 5]),
+    ],
+)
+def test_the_policy_decides_whose_guesses_come_first_and_rows_keep_their_places(
+    policy: SchedulingPolicy, expected: list[int]
+) -> None:
+    requests = [request("a", 2, 9), request("b", 2, 9, 50), request("c", 2, 9, 90)]
+    simulation = Simulation(
+        EngineSettings(
+            block_size=4,
+            kv_blocks=64,
+            token_budget=7,
+            scheduling=policy,
+            speculation={"drafter": "prompt-lookup", "tokens": 4},
+        )
+    )
+    for one in requests:
+        simulation.submit(one)
+    simulation.step()
+    # The last one becomes urgent only now, so that it was admitted last.
+    urgent = simulation.states["c"]
+    urgent.request = replace(urgent.request, priority=1)
+    batch = simulation.step()
+    assert batch is not None
+    assert [(s.request_id, s.rows) for s in batch.segments] == list(zip("abc", expected, strict=True))
+
+
+def test_round_robin_serves_whoever_has_waited_longest() -> None:
+    requests = [request(name, 16, 1, 50 * index) for index, name in enumerate("abc")]
+    settings = {"token_budget": 8, "long_prefill_threshold": 4, "scheduling": SchedulingPolicy.ROUND_ROBIN}
+    simulation = Simulation(EngineSettings(block_size=4, kv_blocks=64, max_active=3, **settings))
+    simulation.scheduler.settings = simulation.settings.model_copy(update={"token_budget": 12})
+    for one in requests:
+        simulation.submit(one)
+    simulation.step()
+    simulation.scheduler.settings = simulation.settings
+    while simulation.step() is not None:
+        pass
+    assert [sorted(s.request_id for s in b.segments) for b in simulation.batches[1:4]] == [
+        ["a", "b"],
+        ["a", "c"],
+        ["b", "c"],
+    ]
 
 
 def test_without_the_bonus_token_k_proposals_take_k_rows() -> None:
