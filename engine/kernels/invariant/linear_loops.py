@@ -23,14 +23,17 @@ from engine.kernels.invariant.layout import (
 )
 from engine.kernels.invariant.scalars import load_bf16, load_f16, load_f32, load_i64, store_f32
 from engine.kernels.invariant.unpack import make_dot_packed, make_reorder, make_unpack_affine, widen_f16
-from engine.kernels.invariant.vectors import make_dot_block
+from engine.kernels.invariant.vectors import make_dot_block, make_dot_finish, make_dot_part
 
 SERIAL_PRODUCTS = 60_000
 PANEL_BYTES = 512 * 1024
+MOST_UNPARTED = 1024
+SUMS_FLOATS = 6 * BLOCK_COLUMNS * LANES
 MOST_PACKED_ROWS, PACKED_BLOCK_ROWS = 8, 4
 
 _dot_1, _dot_2, _dot_3 = make_dot_block(1), make_dot_block(2), make_dot_block(3)
 _dot_4, _dot_6 = make_dot_block(4), make_dot_block(6)
+_part_6, _finish_6 = make_dot_part(6), make_dot_finish(6)
 _unpack_2, _unpack_3, _unpack_4 = make_unpack_affine(2), make_unpack_affine(3), make_unpack_affine(4)
 _unpack_5, _unpack_6, _unpack_8 = make_unpack_affine(5), make_unpack_affine(6), make_unpack_affine(8)
 _packed_4_1, _packed_4_2 = make_dot_packed(4, 1), make_dot_packed(4, 2)
@@ -172,11 +175,45 @@ def _widen_columns(weights: WeightLayout, first: int, count: int, padded_size: i
         _unpack_column(weights, row, scales + group, biases + group, out + i * padded_size * 4)
 
 
-@njit(types.void(_ROWS, _ADDRESS, _ADDRESS, types.int64, types.int64, types.int64), cache=True, forceinline=True)
-def _multiply_rows(rows: RowsLayout, columns: int, out: int, out_stride: int, first: int, last: int) -> None:
+@njit(types.int64(_ROWS), cache=True, forceinline=True)
+def _parted_blocks(rows: RowsLayout) -> int:
+    """Blocks of six rows whose long rows are taken in parts, in a panel; 0 where whole rows fit the nearest cache."""
+    if rows.block_rows < 6 or rows.padded_size <= MOST_UNPARTED:
+        return 0
+    return min(rows.rows, rows.panel_rows) // 6
+
+
+@njit(types.void(_ROWS, _ADDRESS, _ADDRESS, types.int64, types.int64, types.int64, _ADDRESS), cache=True)
+def _multiply_in_parts(
+    rows: RowsLayout, columns: int, out: int, out_stride: int, first: int, blocks: int, sums: int
+) -> None:
+    """`blocks` times six rows from `first` on by four columns, part after part of the columns."""
+    stride, size = rows.padded_size * 4, rows.padded_size
+    parts = (size + MOST_UNPARTED - 1) // MOST_UNPARTED
+    vectors = size // LANES
+    for part in range(parts):
+        start = vectors * part // parts * LANES
+        length = vectors * (part + 1) // parts * LANES - start
+        for block in range(blocks):
+            left = rows.x + (first + 6 * block) * stride + 4 * start
+            _part_6(left, stride, columns + 4 * start, stride, length, sums + 4 * SUMS_FLOATS * block, start)
+    for block in range(blocks):
+        _finish_6(sums + 4 * SUMS_FLOATS * block, out + (first + 6 * block) * out_stride, out_stride)
+
+
+@njit(
+    types.void(_ROWS, _ADDRESS, _ADDRESS, types.int64, types.int64, types.int64, _ADDRESS),
+    cache=True,
+    forceinline=True,
+)
+def _multiply_rows(rows: RowsLayout, columns: int, out: int, out_stride: int, first: int, last: int, sums: int) -> None:
     """Rows `first .. last` by four columns of f32 weights at address `columns`."""
     x, size, stride, block = rows.x, rows.padded_size, rows.padded_size * 4, rows.block_rows
     row = first
+    if _parted_blocks(rows) > 1:
+        blocks = (last - first) // 6
+        _multiply_in_parts(rows, columns, out, out_stride, first, blocks, sums)
+        row += 6 * blocks
     while block >= 6 and row + 6 <= last:
         _dot_6(x + row * stride, stride, columns, stride, size, out + row * out_stride, out_stride)
         row += 6
@@ -224,7 +261,9 @@ def _multiply_group(rows: RowsLayout, weights: WeightLayout, buffer: int, tail: 
         if not as_stored or present < BLOCK_COLUMNS:
             source = buffer
             _widen_columns(weights, column, present, rows.padded_size, wide_scales, buffer)
-        _multiply_rows(rows, source, target, target_stride, panel, last)
+        groups = weights.input_size >> weights.group_shift
+        sums = wide_scales + 2 * BLOCK_COLUMNS * groups * 4
+        _multiply_rows(rows, source, target, target_stride, panel, last, sums)
     if weights.bias != 0 or present < BLOCK_COLUMNS:
         bias = weights.bias + column * 4 if weights.bias != 0 else 0
         _finish_columns(target, target_stride, bias, place, stride, panel, last, present)
@@ -260,6 +299,7 @@ def multiply(rows: RowsLayout, weights: WeightLayout, threads: int) -> None:
     products = rows.rows * rows.padded_size * weights.output_size
     chunks = 1 if products < SERIAL_PRODUCTS else threads
     width = BLOCK_COLUMNS * (rows.padded_size + 2 * (weights.input_size >> weights.group_shift))
+    width += _parted_blocks(rows) * SUMS_FLOATS
     tail_rows = (rows.rows * BLOCK_COLUMNS + width - 1) // width
     few_packed = rows.rows <= MOST_PACKED_ROWS and (weights.bits == 4 or weights.bits == 8)
     reordered_rows = (rows.rows * rows.padded_size + width - 1) // width if few_packed else 0

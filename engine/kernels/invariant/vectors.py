@@ -119,8 +119,16 @@ def _dot_block_body(
 ) -> list[ir.Value]:
     """One vector of four finished sums per row: element `c` is left[row] . right[c] over `size` f32 elements."""
     zero = ir.Constant(VECTOR, [0.0] * LANES)
+    sums = _partial_sums(builder, left, right, size, [zero] * (rows * BLOCK_COLUMNS))
+    return _finished_sums(builder, rows, sums)
+
+
+def _partial_sums(
+    builder: ir.IRBuilder, left: list[ir.Value], right: list[ir.Value], size: ir.Value, sums: list[ir.Value]
+) -> list[ir.Value]:
+    """The partial sums after `size` more elements, row by row: left[row] by right[column]."""
     fma = fused(builder)
-    loop = CountedLoop(builder, size, LANES, [zero] * (rows * BLOCK_COLUMNS))
+    loop = CountedLoop(builder, size, LANES, sums)
     offset = builder.shl(loop.index, I64(2))
     columns = [load(builder, builder.add(address, offset), VECTOR, 4) for address in right]
     sums = []
@@ -129,7 +137,11 @@ def _dot_block_body(
         for column, weights in enumerate(columns):
             sums.append(builder.call(fma, [values, weights, loop.carried[row * BLOCK_COLUMNS + column]]))
     loop.close(sums)
-    per_row = [loop.carried[i : i + BLOCK_COLUMNS] for i in range(0, rows * BLOCK_COLUMNS, BLOCK_COLUMNS)]
+    return list(loop.carried)
+
+
+def _finished_sums(builder: ir.IRBuilder, rows: int, sums: list[ir.Value]) -> list[ir.Value]:
+    per_row = [sums[i : i + BLOCK_COLUMNS] for i in range(0, rows * BLOCK_COLUMNS, BLOCK_COLUMNS)]
     return [with_one_nan(builder, sum_lanes(builder, list(row))) for row in per_row]
 
 
@@ -166,6 +178,53 @@ def make_dot_block(rows: int) -> Any:
         return addresses(7), generate
 
     return dot_block
+
+
+def make_dot_part(rows: int) -> Any:
+    """`f(left, left_stride, right, right_stride, size, sums, start)`: more elements of a block's dot products.
+
+    As `make_dot_block`, but the partial sums (`rows` x 4 vectors) are taken from address `sums` (zeros when `start` is
+    0) and put back there: a long row can be taken in parts that stay in the nearest cache, and the sums are the same.
+    """
+
+    @intrinsic
+    def dot_part(
+        typing: Any, left: Any, left_stride: Any, right: Any, right_stride: Any, size: Any, sums: Any, start: Any
+    ) -> Any:
+        def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+            left, left_stride, right, right_stride, size, sums, start = arguments
+            rows_at = [builder.add(left, builder.mul(left_stride, I64(r))) for r in range(rows)]
+            columns_at = [builder.add(right, builder.mul(right_stride, I64(c))) for c in range(BLOCK_COLUMNS)]
+            places = [builder.add(sums, I64(4 * LANES * i)) for i in range(rows * BLOCK_COLUMNS)]
+            zero, is_first = ir.Constant(VECTOR, [0.0] * LANES), builder.icmp_signed("==", start, I64(0))
+            before = [builder.select(is_first, zero, load(builder, place, VECTOR, 4)) for place in places]
+            after = _partial_sums(builder, rows_at, columns_at, size, before)
+            for value, place in zip(after, places, strict=True):
+                store(builder, value, place)
+            return context.get_dummy_value()
+
+        return addresses(7), generate
+
+    return dot_part
+
+
+def make_dot_finish(rows: int) -> Any:
+    """`f(sums, out, out_stride)`: halve a block's partial sums as `make_dot_block` does, and store the results."""
+
+    @intrinsic
+    def dot_finish(typing: Any, sums: Any, out: Any, out_stride: Any) -> Any:
+        def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+            sums, out, out_stride = arguments
+            vectors = [
+                load(builder, builder.add(sums, I64(4 * LANES * i)), VECTOR, 4) for i in range(rows * BLOCK_COLUMNS)
+            ]
+            for row, finished in enumerate(_finished_sums(builder, rows, vectors)):
+                store(builder, finished, builder.add(out, builder.mul(out_stride, I64(row))))
+            return context.get_dummy_value()
+
+        return addresses(3), generate
+
+    return dot_finish
 
 
 def make_dot_block_indexed(rows: int) -> Any:

@@ -64,15 +64,18 @@ def split_sum_above_four_rows(weight: np.ndarray) -> Kernel:
     return kernel
 
 
-@pytest.mark.parametrize("shape", [(7, 576), (64, 100), (5, 1536)])
+@pytest.mark.parametrize("shape", [(7, 576), (64, 100), (5, 1536), (5, 2100)])
 def test_a_dense_row_keeps_its_bits_at_every_row_count(shape: tuple[int, int]) -> None:
     weights = dense_weights(random_rows(*shape))
     assert changed_row_counts(lambda x: linear(x, weights), random_rows(130, shape[1], seed=1)) == []
 
 
-def test_a_packed_row_keeps_its_bits_at_every_row_count() -> None:
-    weights, _ = packed_weights(4, 32, (9, 576))
-    assert changed_row_counts(lambda x: linear(x, weights), random_rows(130, 576, seed=1)) == []
+@pytest.mark.parametrize(
+    ("bits", "group_size", "shape"), [(4, 32, (9, 576)), (8, 64, (13, 1088)), (4, 128, (6, 2176)), (3, 32, (8, 96))]
+)
+def test_a_packed_row_keeps_its_bits_at_every_row_count(bits: int, group_size: int, shape: tuple[int, int]) -> None:
+    weights, _ = packed_weights(bits, group_size, shape)
+    assert changed_row_counts(lambda x: linear(x, weights), random_rows(130, shape[1], seed=1)) == []
 
 
 def test_the_check_finds_a_kernel_that_depends_on_the_row_count() -> None:
