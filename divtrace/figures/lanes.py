@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 MOST_SHARP_BARS = 3_000
-MOST_BARS = 60_000
+MOST_BARS = 20_000
 _HOVER = "%{customdata[0]}<br>%{customdata[1]}, steps %{customdata[2]}<br>%{customdata[3]}<extra></extra>"
 
 
@@ -119,6 +119,6 @@ def _quick(bars: Bars, look: Look, lane_px: float) -> Any:
     steps[1::3] = [step + length for step, length in zip(bars.steps, bars.lengths, strict=True)]
     lanes: list[int | None] = [None] * (3 * count)
     lanes[0::3] = lanes[1::3] = bars.lanes
-    words = [one for words in bars.words for one in (words, words, words)]
+    words = [one for words in bars.words for one in (words, words, None)]
     line = {"color": look.colour, "width": max(1.5, lane_px * look.height)}
     return load_plotly().Scattergl(x=steps, y=lanes, customdata=words, mode="lines", line=line, connectgaps=False)

@@ -8,6 +8,8 @@ PAGE, INK, MUTED, LINE = "#ffffff", "#16191d", "#525b66", "#d5dae0"
 ACCENT, MARK = "#005f96", "#b34700"
 RUN_COLOURS = {"": "#0072b2", "A": "#0072b2", "B": "#c25500"}
 HATCH = "rgba(0, 0, 0, .45)"
+CLASS_COLOURS = ("#e3e8ee", "#e69f00", "#56b4e9", "#cc79a7", "#f0e442", "#009e73", "#b9a8d9", "#d55e00", "#999999")
+"""Of classes of equal bits: the first is that of the smallest call. Cells hold the class's number too."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,14 +66,15 @@ def _heat_line(found: Findings, counts: list[int], top: int) -> str:
         colour = COLOURS[class_of(found, count) % len(COLOURS)]
         cells.append(
             f'<rect x="{left}" y="{top}" width="{CELL_WIDTH - 1}" height="{CELL_HEIGHT - 2}" fill="{colour}">'
-            f"<title>{count} rows: {escape(_cell_text(found, count))}</title></rect>"
+            f"<title>{count} rows: {escape(cell_text(found, count))}</title></rect>"
         )
         if count in found.index_dependent:
             cells.append(f'<circle cx="{left + 7}" cy="{top + 8}" r="2.5" fill="#fff"/>')
     return "".join(cells)
 
 
-def _cell_text(found: Findings, count: int) -> str:
+def cell_text(found: Findings, count: int) -> str:
+    """What was found at one row count, in a few words."""
     facts = [f"result {class_of(found, count) + 1}", f"{found.time_s[count] * 1e3:.3f} ms"]
     for counts, fact in (
         (found.changed, "differs from the row alone"),

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
 
 SCHEMA_VERSION = 1
 
@@ -103,3 +106,13 @@ class ProbeResult:
     def to_json(self) -> dict[str, Any]:
         """Plain values for json.dumps; keys of `time_s` become strings there."""
         return {"schema": "divtrace-probe", "version": SCHEMA_VERSION, **asdict(self)}
+
+    def plot(self) -> Figure:
+        """A plotly figure: one line a kernel, one cell a row count, one colour for equal bits of row 0.
+
+        Raises:
+            DivtraceError: plotly is not installed.
+        """
+        from divtrace.figures.kernel_map import plot_kernel_map
+
+        return plot_kernel_map(self)
