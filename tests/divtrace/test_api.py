@@ -214,7 +214,7 @@ def test_what_record_cannot_do_is_said_before_it_runs(
 ) -> None:
     with pytest.raises(divtrace.DivtraceError, match=words):
         divtrace.record(workload, tmp_path / "runs", **bad)
-    assert not list(tmp_path.rglob("*.h5"))
+    assert not list(tmp_path.rglob("proof-*.json"))
 
 
 def test_a_workload_that_is_wrong_is_named(tmp_path: Path) -> None:
@@ -266,3 +266,20 @@ def test_a_command_has_the_options_of_its_function() -> None:
             assert own in taken or own == "" or parameter.name in also.get(name, ()), (name, parameter.name)
             taken.discard(own)
         assert taken <= {"a", "b"}, (name, taken)
+
+
+def test_blame_proves_with_the_models_own_re_runs(workload: dict[str, Any], tmp_path: Path) -> None:
+    heard: list[str] = []
+    runs = divtrace.record(workload | {"requests": _longer(workload["requests"])}, tmp_path / "runs")
+    result = divtrace.blame(runs["serial"], runs["batched"], work=tmp_path / "work", progress=heard.append)
+    assert result.exit_status == 1
+    assert result.proof is not None
+    assert heard
+    assert any((tmp_path / "work").rglob("proof-*.json"))
+    suspicion = divtrace.blame(runs["serial"], runs["batched"], proof=False)
+    assert suspicion.proof is None
+    assert suspicion.origins == result.origins
+
+
+def _longer(requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{**request, "max_tokens": 12} for request in requests]
