@@ -25,7 +25,8 @@ class Segment:
 
     `tokens` are the input ids of these rows, at positions `first_position ..`. The last `wanted_logits` rows
     get logits (0 for a prefill chunk that is not the last, 1 for decode, K or K + 1 for verify).
-    `cached_tokens` positions before `first_position` were taken from the prefix cache when this segment began.
+    `cached_tokens` positions before `first_position` were taken from the prefix cache, or from the request whose
+    prompt this one samples, when this segment began.
     For verify, `proposed_tokens` of the rows' tokens (the trailing ones) are draft proposals, not yet committed.
     """
 

@@ -64,7 +64,11 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One prompt to complete. `id` is unique within a run; `prompt` holds token ids and is not empty."""
+    """One prompt to complete. `id` is unique within a run; `prompt` holds token ids and is not empty.
+
+    `sample_of` names a request with the same prompt: with a prefix cache this one starts on the K/V rows that the
+    other computed for it, to the last row and not the last block, as long as the other runs.
+    """
 
     id: str
     prompt: tuple[int, ...]
@@ -77,6 +81,7 @@ class Request:
     arrival: Arrival = field(default_factory=Arrival)
     cancel_at_step: int | None = None
     timeout_s: float | None = None
+    sample_of: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

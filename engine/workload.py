@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -159,7 +160,8 @@ def build_requests(spec: WorkloadSpec, tokenizer: Tokenizer) -> list[Request]:
     sampled = {item.id for item in spec.requests if item.samples > 1}
     for item in spec.requests:
         names = [item.id] if item.samples == 1 else [f"{item.id}/{i}" for i in range(item.samples)]
-        requests += [_build_request(item, name, tokenizer, sampled) for name in names]
+        first, *others = (_build_request(item, name, tokenizer, sampled) for name in names)
+        requests += [first, *(replace(other, sample_of=first.id) for other in others)]
     return requests
 
 

@@ -95,6 +95,7 @@ def _request(trace: Trace, index: int, name: str) -> Request:
             ignore_eos=bool(values.get("ignore_eos", False)),
             priority=int(values.get("priority", 0)),
             arrival=Arrival(),
+            sample_of=None if values.get("sample_of") is None else str(values["sample_of"]),
         )
     except (KeyError, TypeError, ValueError):
         raise TraceError(

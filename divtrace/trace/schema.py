@@ -138,7 +138,11 @@ SEGMENTS = Table(
         Column("first_position", "u4", "position of the first row"),
         Column("rows", "u4", "packed rows"),
         Column("first_row", "u4", "first packed row"),
-        Column("cached_tokens", "u4", "positions before it that came from the prefix cache at this moment"),
+        Column(
+            "cached_tokens",
+            "u4",
+            "positions before it taken just now from the prefix cache, or from the request it samples",
+        ),
         Column("wanted_logits", "u4", "rows with logits (the last ones)"),
         Column("proposed_tokens", "u4", "trailing input tokens that are draft proposals"),
         Column("token_offset", "u8", "input ids, into token_lists"),

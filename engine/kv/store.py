@@ -107,7 +107,9 @@ class KVStore(Protocol):
         ...
 
     def fork(self, parent_id: str, child_id: str) -> Admission:
-        """Open `child_id` on all rows that `parent_id` has computed (n samples of one prompt)."""
+        """Open `child_id` on all rows that `parent_id` has computed (n samples of one prompt); truncate what is not
+        wanted.
+        """
         ...
 
     def audit_read(

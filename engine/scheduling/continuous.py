@@ -156,19 +156,31 @@ class ContinuousScheduler(RequestQueues):
                 return
             if self.settings.prefix_cache and self.store.pending_prefix(state.tokens):
                 continue  # single flight: somebody is computing a block that this prompt will share
+            if self._prompt_is_under_way(state):
+                continue
             admitted = self._start(plan, state, budget)
             if admitted == 0:
                 return
             budget -= admitted
 
+    def _prompt_is_under_way(self, state: RequestState) -> bool:
+        """True when the request that `state` samples still computes what `state` will take over."""
+        parent = self.sampled_request(state) if self.settings.prefix_cache else None
+        return parent is not None and parent.computed_tokens < len(state.request.prompt) - 1
+
+    def _reusable_tokens(self, state: RequestState) -> int:
+        """Positions that a waiting request need not compute."""
+        cached = self.store.cached_prefix_length(state.tokens)
+        return max(cached, self.rows_of_sampled(state)) if self.settings.prefix_cache else cached
+
     def _start(self, plan: StepPlan, state: RequestState, budget: int) -> int:
         """Open a waiting request; returns the rows it takes, 0 when it does not fit now."""
-        state.computed_tokens = self.store.cached_prefix_length(state.tokens)
+        state.computed_tokens = self._reusable_tokens(state)
         rows = self._prefill_rows(state, budget)
         if rows < 1 or not self.store.can_admit(state.tokens, state.computed_tokens + rows):
             state.computed_tokens = 0
             return 0
-        admission = self.store.admit(state.id, state.tokens)
+        admission = self.open(state, state.computed_tokens)
         self.store.grow(state.id, state.computed_tokens + rows)
         self.waiting.remove(state)
         self.running.append(state)

@@ -111,7 +111,7 @@ class PinnedScheduler(RequestQueues):
         plan.scheduled.append(ScheduledRows(state, rows.rows, len(rows.proposal), Proposal(rows.proposal)))
 
     def _admit(self, plan: StepPlan, rows: PinnedRows, state: RequestState, step: int) -> None:
-        admission = self.store.admit(state.id, state.tokens)
+        admission = self.open(state, min(rows.cached_tokens, self.rows_of_sampled(state)))
         if admission.cached_tokens != rows.cached_tokens:
             raise PlaybackError(
                 f"step {step}: the prefix cache holds {admission.cached_tokens} tokens of request {state.id!r}, "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.kv.store import KVStore
+from engine.kv.store import Admission, KVStore
 from engine.observer import LifecycleEvent
 from engine.scheduling.plan import StepPlan
 from engine.state import Phase, RequestState
@@ -24,6 +24,30 @@ class RequestQueues:
         elif state in self.waiting:
             self.waiting.remove(state)
         state.phase = Phase.FINISHED
+
+    def sampled_request(self, state: RequestState) -> RequestState | None:
+        """The running request whose prompt `state` samples; None when there is none, or its prompt is another."""
+        wanted = state.request.sample_of
+        found = next((s for s in self.running if s.id == wanted), None) if wanted is not None else None
+        return found if found is not None and found.request.prompt == state.request.prompt else None
+
+    def rows_of_sampled(self, state: RequestState) -> int:
+        """K/V rows of its prompt that `state` could take over now; one token is left to compute."""
+        parent = self.sampled_request(state)
+        if parent is None:
+            return 0
+        return min(parent.computed_tokens, len(state.request.prompt), state.known_tokens - 1)
+
+    def open(self, state: RequestState, cached_tokens: int) -> Admission:
+        """Open K/V for a waiting request on rows that exist: the prefix cache's, or where it has fewer than
+        `cached_tokens` those of the request that it samples.
+        """
+        parent = self.sampled_request(state)
+        if parent is None or cached_tokens <= self.store.cached_prefix_length(state.tokens):
+            return self.store.admit(state.id, state.tokens)
+        forked = self.store.fork(parent.id, state.id)
+        self.store.truncate(state.id, cached_tokens)
+        return Admission(cached_tokens, forked.reused[:cached_tokens])
 
     def preempt(self, plan: StepPlan, state: RequestState, detail: str) -> None:
         """Take a running request's K/V away and put it first in the queue; it will recompute. `detail` says why."""

@@ -202,9 +202,11 @@ def test_samples_of_one_prompt_share_its_blocks_and_differ_by_their_draws() -> N
     engine, collector = run(build_requests(spec, tokenizer), prefix_cache=True)
     assert set(engine.completions) == {"s/0", "s/1", "s/2", "s/3"}
     prompt_rows = sum(s.rows for e in collector.events for s in e.batch.segments if s.kind == "prefill")
-    assert prompt_rows == 40 + 3 * 8, "32 of 40 tokens are computed once"
-    reused = {row.request_id for e in collector.events for row in e.reused}
-    assert reused == {"s/1", "s/2", "s/3"}
+    assert prompt_rows == 40 + 3, "39 of 40 tokens are computed once"
+    reused = [row for e in collector.events for row in e.reused]
+    assert {row.request_id for row in reused} == {"s/1", "s/2", "s/3"}
+    assert {row.writer_request_id for row in reused} == {"s/0"}
+    assert len(reused) == 3 * 39
     assert len({c.tokens for c in engine.completions.values()}) == 4
 
 

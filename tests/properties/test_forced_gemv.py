@@ -49,12 +49,13 @@ samplings = st.one_of(
 
 @st.composite
 def workloads(draw: st.DrawFn) -> list[Request]:
-    """A few requests, many of which share a prefix; some arrive late, some are cancelled."""
+    """A few requests, many of which share a prefix, or a whole prompt; some arrive late, some are cancelled."""
     stem = tuple(draw(st.lists(st.integers(0, 255), min_size=1, max_size=40)))
     requests: list[Request] = []
     for index in range(draw(st.integers(1, 5))):
         own = tuple(draw(st.lists(st.integers(0, 255), min_size=1, max_size=24)))
         prompt = stem + own if draw(st.booleans()) else own
+        sampled = draw(st.sampled_from(requests)) if requests and draw(st.integers(0, 2)) == 0 else None
         if requests and draw(st.booleans()):
             arrival = Arrival(0, draw(st.sampled_from([r.id for r in requests])), draw(st.integers(1, 3)))
         else:
@@ -62,11 +63,12 @@ def workloads(draw: st.DrawFn) -> list[Request]:
         requests.append(
             Request(
                 f"r{index}",
-                prompt,
+                prompt if sampled is None else sampled.prompt,
                 draw(st.integers(3, 14)),
                 draw(samplings),
                 priority=draw(st.integers(0, 2)),
                 arrival=arrival,
+                sample_of=None if sampled is None else sampled.id,
             )
         )
     if len(requests) > 1 and draw(st.booleans()):
@@ -78,6 +80,7 @@ def workloads(draw: st.DrawFn) -> list[Request]:
             victim.sampling,
             arrival=victim.arrival,
             cancel_at_step=draw(st.integers(1, 20)),
+            sample_of=victim.sample_of,
         )
     return requests
 
