@@ -52,10 +52,15 @@ class Superblock:
         """Address of the end of the file: what HDF5 uses of it."""
         return int.from_bytes(self.raw[END_OF_FILE], "little")
 
-    def as_closed(self) -> bytes:
-        """The same superblock without the writer's flag."""
+    def as_closed(self, file_bytes: int) -> bytes:
+        """The same superblock without the writer's flag, of a file that ends where its bytes do.
+
+        A writer that died within a flush had written chunks, and the index that leads to them, but not yet how far the
+        file goes; what lies behind the old end would be refused.
+        """
         cleared = bytearray(self.raw[:CHECKED_BYTES])
         cleared[FLAGS_BYTE] = 0
+        cleared[END_OF_FILE] = max(self.end_of_file, file_bytes).to_bytes(8, "little")
         return bytes(cleared) + lookup3(bytes(cleared)).to_bytes(4, "little")
 
 
@@ -73,7 +78,8 @@ class AsClosed(io.RawIOBase):
     def __init__(self, stream: BinaryIO, superblock: Superblock) -> None:
         super().__init__()
         self._stream = stream
-        self._start = superblock.as_closed()
+        self._start = superblock.as_closed(stream.seek(0, os.SEEK_END))
+        stream.seek(0)
 
     def readable(self) -> bool:
         """Always."""

@@ -17,8 +17,10 @@ from divtrace.recording import run_recorded
 from divtrace.replay.replay import Replayer
 from divtrace.replay.schedule import read_run
 from divtrace.replay.verify import Reproduction, compare_replay
+from divtrace.trace.check import check_trace
 from divtrace.trace.reader import open_trace
 from divtrace.trace.schema import Level
+from engine.decide import ForcedTokens
 from engine.engine import Engine
 from engine.errors import PlaybackError
 from engine.model.load import LoadedModel
@@ -67,6 +69,21 @@ def test_a_run_with_mixed_batches_plays_back(trace_path: Path) -> None:
     requests = [Request("a", prompt(20), 12), Request("b", prompt(30, 9), 8, arrival=Arrival(0, "a", 2))]
     record(trace_path, EngineSettings(token_budget=16), requests)
     assert play(trace_path).is_equal
+
+
+def test_a_trace_tells_what_was_pinned_from_what_the_logits_gave(trace_path: Path) -> None:
+    record(trace_path, EngineSettings(), [Request("a", prompt(20), 4)])
+    pinned = (1, 2, 3, 4)
+    with open_trace(trace_path) as trace:
+        free = trace.output(0).tolist()
+    forced = ForcedTokens({"a": pinned})
+    recorder = Recorder(trace_path, overwrite=True)
+    run_recorded(model(), EngineSettings(), [Request("a", prompt(20), 4)], recorder, forced=forced)
+    with open_trace(trace_path) as trace:
+        assert trace.output(0).tolist() == list(pinned)
+        assert trace.column("sampled", "committed_token").tolist() == list(pinned)
+        assert trace.column("sampled", "chosen").tolist()[0] == free[0] != pinned[0]
+        assert check_trace(trace) == []
 
 
 @pytest.mark.parametrize("hash_name", ["xxh3_64", "multilinear_64"])

@@ -131,6 +131,24 @@ def test_hdf5_reads_a_dead_file_through_a_view_that_looks_closed(tmp_path: Path)
     assert path.read_bytes() == raw
 
 
+def test_chunks_behind_the_end_that_a_dead_writer_had_noted_are_read(tmp_path: Path) -> None:
+    path, copy = tmp_path / "live.h5", tmp_path / "dead.h5"
+    with h5py.File(path, "w", libver="latest") as file:
+        dataset = file.create_dataset("numbers", (0,), "<u4", maxshape=(None,), chunks=(64,))
+        file.swmr_mode = True
+        file.flush()
+        dataset.resize((256,))
+        dataset[:] = np.arange(256)
+        dataset.flush()
+        last = dataset.id.get_chunk_info(3)
+        copy.write_bytes(path.read_bytes())
+    with copy.open("rb") as stream:
+        superblock = read_superblock(stream)
+        assert superblock.end_of_file < last.byte_offset + last.size <= copy.stat().st_size
+        with h5py.File(AsClosed(stream, superblock), "r") as file:
+            assert file["numbers"][:].tolist() == list(range(256))
+
+
 def test_a_dead_trace_reads_from_a_file_object_too(tmp_path: Path) -> None:
     with open_trace(io.BytesIO(dead_copy(tmp_path).read_bytes())) as trace:
         assert trace.ending() == "ended early at step 4"
