@@ -57,8 +57,8 @@ class InvariantAttention:
         for index in range(len(self._batch.segments)):
             store.require_written(layer, index)
         keys, values = store.device_pool(layer)
-        heads = (rows.shape[1], keys.shape[1])
-        if self._on_device is None or (self._on_device.heads, self._on_device.kv_heads) != heads:
+        heads = (rows.shape[1], keys.shape[1], rows.shape[2])
+        if self._on_device is None or not self._on_device.fits(*heads):
             self._on_device = device_keys(self._visible_slots(store), *heads)
         out = cuda_attention.paged_attention(
             rows, keys, values, self._on_device, scale=scale, window=window, sinks=sinks
@@ -72,7 +72,7 @@ class InvariantAttention:
         for index, segment in enumerate(self._batch.segments):
             own = slice(segment.first_row, segment.first_row + segment.rows)
             keys, values = (array[0].transpose(1, 0, 2) for array in self._store.read(layer, index))
-            visible = device_keys(self._visible_rows(own, len(keys)), rows.shape[1], keys.shape[1])
+            visible = device_keys(self._visible_rows(own, len(keys)), rows.shape[1], keys.shape[1], rows.shape[2])
             outputs.append(
                 cuda_attention.paged_attention(
                     rows[own], keys, values, visible, scale=scale, window=window, sinks=sinks

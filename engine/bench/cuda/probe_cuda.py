@@ -149,7 +149,7 @@ def attention_outcome(heads: int, kv_heads: int, size: int, key_length: int, dty
     @cache
     def visible(count: int) -> DeviceKeys:
         lengths, table_of_row = np.full(count, key_length, np.int32), np.zeros(count, np.int32)
-        return device_keys(VisibleKeys(slots[None], table_of_row, lengths, 2 * key_length), heads, kv_heads)
+        return device_keys(VisibleKeys(slots[None], table_of_row, lengths, 2 * key_length), heads, kv_heads, size)
 
     def ours(x: mx.array) -> mx.array:
         queries = x.reshape(x.shape[0], heads, size)

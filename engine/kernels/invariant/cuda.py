@@ -7,6 +7,7 @@ to float32 where MLX's own matmul would round operands to TF32.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import mlx.core as mx
@@ -26,21 +27,25 @@ _INPUTS = ("x", "weights", "scales", "biases", "sizes")
 _CALL = "{x, weights, scales, biases, sizes[0], sizes[1], sizes[2], out}"
 _STREAM = KernelSource(
     "divtrace_stream_linear",
+    ("primitives.cuh", "linear.cuh"),
     _INPUTS,
     ("out",),
     f"stream_linear<T, BITS, GROUP, TILES, ROW_TILES, SLICE_STEPS, WARPS>({_CALL});",
 )
 _FLOAT = KernelSource(
     "divtrace_float_linear",
+    ("primitives.cuh", "float32.cuh"),
     _INPUTS,
     ("out",),
     "float_linear<BITS, GROUP, ROWS_AT_ONCE>(x, weights, scales, biases, sizes[0], sizes[1], sizes[2], out);",
 )
 
 
+@cache
 def _block_source(shared_bytes: int) -> KernelSource:
     return KernelSource(
         "divtrace_block_linear",
+        ("primitives.cuh", "linear.cuh", "block_linear.cuh"),
         _INPUTS,
         ("out",),
         "extern __shared__ uint4 memory[];"

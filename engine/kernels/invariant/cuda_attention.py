@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import mlx.core as mx
@@ -16,32 +17,30 @@ from engine.kernels.invariant.cuda_kernels import KernelSource, build, nothing, 
 CHUNK = 64
 LINES = 16
 PLAIN_WARPS = 4
-WALK_WARPS = 1
+WALK_WARPS = 4
 MERGE_WARPS = 4
 SPLIT_BYTES = 48 * 1024 * 1024
 LARGEST_WALK = 128
 HALVES = (mx.float16, mx.bfloat16)
 
-_WALK = KernelSource(
-    "divtrace_walk_attention",
-    ("queries", "keys", "values", "tables", "tiles", "lengths", "sinks", "scale", "sizes"),
-    ("out",),
-    "walk_attention<T, SIZE, WINDOW, SINKS>(queries, keys, values, tables, tiles, lengths, sinks, scale, sizes, out);",
-)
+_FILES = ("primitives.cuh", "attention_tile.cuh", "attention.cuh")
 _CHUNK = KernelSource(
     "divtrace_chunk_attention",
+    _FILES,
     ("queries", "keys", "values", "tables", "tiles", "lengths", "scale", "sizes"),
     ("partial", "stats"),
     "chunk_attention<T, SIZE, WINDOW>(queries, keys, values, tables, tiles, lengths, scale, sizes, partial, stats);",
 )
 _MERGE = KernelSource(
     "divtrace_merge_chunks",
+    _FILES,
     ("partial", "stats", "lengths", "sinks", "sizes"),
     ("out",),
     "merge_chunks<T, SIZE, WINDOW, SINKS>(partial, stats, lengths, sinks, sizes, out);",
 )
 _PLAIN = KernelSource(
     "divtrace_plain_attention",
+    ("primitives.cuh", "float32.cuh"),
     ("queries", "keys", "values", "tables", "table_of_row", "lengths", "sinks", "scale", "sizes"),
     ("out",),
     "plain_attention<T, SIZE, WINDOW, SINKS>"
@@ -49,12 +48,27 @@ _PLAIN = KernelSource(
 )
 
 
+@cache
+def _walk_source(head_size: int) -> KernelSource:
+    """Keys and values of two chunks lie in shared memory."""
+    return KernelSource(
+        "divtrace_walk_attention",
+        _FILES,
+        ("queries", "keys", "values", "tables", "tiles", "lengths", "sinks", "scale", "sizes"),
+        ("out",),
+        "extern __shared__ uint4 memory[]; walk_attention<T, SIZE, WINDOW, SINKS, WARPS>"
+        "(queries, keys, values, tables, tiles, lengths, sinks, scale, sizes, out, memory);",
+        2 * 2 * CHUNK * head_size * 2,
+    )
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class DeviceKeys:
     """`VisibleKeys` on the device, cut into tiles for a model's heads; made once a step.
 
     `tiles` (tiles, 4) int32: table, first row of the segment, first line of the tile, lines of the segment, where a
-    line is a (row, head of the group); a segment is a run of rows with one table. `chunks` is the number of chunks
+    line is a (row, head of the group); a segment is a run of rows with one table. `walks`: one warp is to walk all
+    chunks of its lines, for there are many; tiles then come in fours of one segment. `chunks` is the number of chunks
     of 64 positions that the longest row sees, `sizes` what the kernels want to know of all this.
     """
 
@@ -66,25 +80,35 @@ class DeviceKeys:
     rows: int
     heads: int
     kv_heads: int
+    head_size: int
     chunks: int
+    walks: bool
     pool_slots: int
 
+    def fits(self, heads: int, kv_heads: int, head_size: int) -> bool:
+        """True for layers with these heads."""
+        return (self.heads, self.kv_heads, self.head_size) == (heads, kv_heads, head_size)
 
-def tile_lines(table_of_row: npt.NDArray[np.int32], group: int) -> npt.NDArray[np.int32]:
-    """Tiles (tiles, 4) int32 of at most 16 lines, for the table of each row (rows,)."""
+
+def tile_lines(table_of_row: npt.NDArray[np.int32], group: int, multiple: int) -> npt.NDArray[np.int32]:
+    """Tiles (tiles, 4) int32 of at most 16 lines, for the table of each row (rows,).
+
+    A segment has a multiple of `multiple` tiles, the last of them empty where its lines do not reach.
+    """
     if not len(table_of_row):
         return np.zeros((0, 4), np.int32)
     starts = np.flatnonzero(np.diff(table_of_row, prepend=-1))
     ends = np.append(starts[1:], len(table_of_row))
+    whole = LINES * multiple
     tiles = [
         (table_of_row[start], start, first, (end - start) * group)
         for start, end in zip(starts, ends, strict=True)
-        for first in range(0, (end - start) * group, LINES)
+        for first in range(0, -(-(end - start) * group // whole) * whole, LINES)
     ]
     return np.array(tiles, np.int32)
 
 
-def device_keys(visible: VisibleKeys, heads: int, kv_heads: int) -> DeviceKeys:
+def device_keys(visible: VisibleKeys, heads: int, kv_heads: int, head_size: int) -> DeviceKeys:
     """Put checked tables on the device, for `heads` query heads in whole groups over `kv_heads`.
 
     Raises:
@@ -93,7 +117,8 @@ def device_keys(visible: VisibleKeys, heads: int, kv_heads: int) -> DeviceKeys:
     if kv_heads < 1 or heads % kv_heads:
         raise EngineError(f"The invariant CUDA attention needs heads in whole groups, not {heads} over {kv_heads}.")
     rows, chunks = len(visible.lengths), -(-int(visible.lengths.max(initial=0)) // CHUNK)
-    tiles = tile_lines(visible.table_of_row, heads // kv_heads)
+    walks = rows * heads * chunks * head_size * 4 > SPLIT_BYTES and head_size <= LARGEST_WALK
+    tiles = tile_lines(visible.table_of_row, heads // kv_heads, WALK_WARPS if walks else 1)
     return DeviceKeys(
         tables=mx.array(visible.tables),
         table_of_row=mx.array(visible.table_of_row),
@@ -103,18 +128,21 @@ def device_keys(visible: VisibleKeys, heads: int, kv_heads: int) -> DeviceKeys:
         rows=rows,
         heads=heads,
         kv_heads=kv_heads,
+        head_size=head_size,
         chunks=chunks,
+        walks=walks,
         pool_slots=visible.pool_slots,
     )
 
 
 def _check(queries: mx.array, keys: mx.array, values: mx.array, visible: DeviceKeys) -> None:
     rows, heads, size = queries.shape
-    expected = (heads, keys.shape[1]) == (visible.heads, visible.kv_heads)
-    if size % 32 or keys.shape != values.shape or keys.shape[2] != size or not expected:
+    fits = keys.ndim == 3 and visible.fits(heads, keys.shape[1], size)
+    if size % 32 or keys.shape != values.shape or keys.shape[2] != size or not fits:
         raise EngineError(
             f"The invariant CUDA attention needs a head size that is a multiple of 32 and {visible.heads} query heads"
-            f" over {visible.kv_heads}, not queries {queries.shape} over pools {keys.shape} and {values.shape}."
+            f" over {visible.kv_heads} of size {visible.head_size}, not queries {queries.shape} over pools"
+            f" {keys.shape} and {values.shape}."
         )
     if keys.dtype != queries.dtype or values.dtype != queries.dtype:
         raise EngineError("The invariant CUDA attention needs queries and both pools of one type.")
@@ -144,7 +172,7 @@ def paged_attention(
         EngineError: no CUDA device, or shapes or types that do not fit.
     """
     _check(queries, key_pool, value_pool, visible)
-    rows, heads, size = queries.shape
+    rows, _, size = queries.shape
     if rows == 0:
         return queries
     template: list[tuple[str, Any]] = [("T", queries.dtype), ("SIZE", size), ("WINDOW", window or 0)]
@@ -152,8 +180,7 @@ def paged_attention(
     call = _Call(queries, key_pool, value_pool, visible, number(scale), sink_scores, template, sinks is not None)
     if queries.dtype not in HALVES or size % CHUNK:
         return call.plain()
-    partial_bytes = rows * heads * visible.chunks * size * 4
-    return call.walk() if partial_bytes > SPLIT_BYTES and size <= LARGEST_WALK else call.split()
+    return call.walk() if visible.walks else call.split()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -170,11 +197,11 @@ class _Call:
     has_sinks: bool
 
     def _launch(
-        self, source: KernelSource, inputs: list[mx.array], blocks: tuple[int, int, int], warps: int, sinks: bool
+        self, source: KernelSource, inputs: list[mx.array], blocks: tuple[int, int, int], warps: int
     ) -> mx.array:
         return build(source)(
             inputs=[*inputs, self.visible.sizes],
-            template=[*self.template, ("SINKS", self.has_sinks)] if sinks else self.template,
+            template=[*self.template, ("SINKS", self.has_sinks), ("WARPS", warps)],
             grid=(blocks[0] * 32 * warps, blocks[1], blocks[2]),
             threadgroup=(32 * warps, 1, 1),
             output_shapes=[self.queries.shape],
@@ -186,13 +213,13 @@ class _Call:
         visible = self.visible
         inputs = [self.queries, self.keys, self.values, visible.tables, visible.table_of_row, visible.lengths]
         blocks = (-(-rows * heads // PLAIN_WARPS), 1, 1)
-        return self._launch(_PLAIN, [*inputs, self.sinks, self.scale], blocks, PLAIN_WARPS, sinks=True)
+        return self._launch(_PLAIN, [*inputs, self.sinks, self.scale], blocks, PLAIN_WARPS)
 
     def walk(self) -> mx.array:
         visible = self.visible
         inputs = [self.queries, self.keys, self.values, visible.tables, visible.tiles, visible.lengths]
         blocks = (-(-visible.tiles.shape[0] // WALK_WARPS), visible.kv_heads, 1)
-        return self._launch(_WALK, [*inputs, self.sinks, self.scale], blocks, WALK_WARPS, sinks=True)
+        return self._launch(_walk_source(visible.head_size), [*inputs, self.sinks, self.scale], blocks, WALK_WARPS)
 
     def split(self) -> mx.array:
         visible = self.visible
@@ -215,4 +242,4 @@ class _Call:
             output_dtypes=[mx.float32, mx.float32],
         )
         blocks = (-(-rows * heads // MERGE_WARPS), 1, 1)
-        return self._launch(_MERGE, [partial, stats, visible.lengths, self.sinks], blocks, MERGE_WARPS, sinks=True)
+        return self._launch(_MERGE, [partial, stats, visible.lengths, self.sinks], blocks, MERGE_WARPS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -15,17 +16,16 @@ from engine.errors import EngineError
 Kernel = Callable[..., list[mx.array]]
 Template = tuple[tuple[str, Any], ...]
 
-SOURCES = ("primitives.cuh", "linear.cuh", "block_linear.cuh", "attention.cuh", "float32.cuh")
-
 
 @dataclass(frozen=True, slots=True)
 class KernelSource:
-    """One kernel: its name, the arrays in and out in the order of its call, and the one call that is its body.
+    """One kernel: its name, files of device code, arrays in and out in the order of its call, and its body, one call.
 
     `shared_bytes` is the dynamic shared memory that the body asks for.
     """
 
     name: str
+    files: tuple[str, ...]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     body: str
@@ -38,10 +38,12 @@ def available() -> bool:
 
 
 @cache
-def header() -> str:
-    """The device code that every kernel includes."""
+def header(names: tuple[str, ...]) -> str:
+    """The device code of these files without its comments: MLX handles the whole text again at each call."""
     folder = files("engine.kernels.invariant") / "cuda_device"
-    return "\n".join((folder / name).read_text().replace("#pragma once", "") for name in SOURCES)
+    lines = (line for name in names for line in (folder / name).read_text().splitlines())
+    code = (re.sub(r"//.*", "", line).strip() for line in lines)
+    return "\n".join(line for line in code if line and line != "#pragma once")
 
 
 @cache
@@ -58,7 +60,7 @@ def build(source: KernelSource) -> Kernel:
         input_names=list(source.inputs),
         output_names=list(source.outputs),
         source=f"using namespace divtrace; {source.body}",
-        header=header(),
+        header=header(source.files),
         shared_memory=source.shared_bytes,
     )
     return cast("Kernel", kernel)

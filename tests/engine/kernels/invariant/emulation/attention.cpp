@@ -3,6 +3,7 @@
 #include "emulator.hpp"
 
 #include "primitives.cuh"
+#include "attention_tile.cuh"
 #include "attention.cuh"
 
 #include <cstdio>
@@ -36,11 +37,11 @@ struct Case {
     for (int h = 0; h < heads; h++) sinks.push_back(normal(random));
   }
 
-  std::vector<int> tiles(const std::vector<Segment>& chosen) const {
+  std::vector<int> tiles(const std::vector<Segment>& chosen, int multiple) const {
     std::vector<int> out;
     for (const Segment& s : chosen) {
       const int lines = s.rows * (heads / kv_heads);
-      for (int first = 0; first < lines; first += LINES)
+      for (int first = 0; first < lines || first / LINES % multiple; first += LINES)
         out.insert(out.end(), {s.table, s.first_row, first, lines});
     }
     return out;
@@ -48,20 +49,21 @@ struct Case {
 
   template <int WINDOW, bool SINKS>
   std::vector<T> walk(const std::vector<Segment>& chosen) const {
-    const std::vector<int> tiling = tiles(chosen);
+    const std::vector<int> tiling = tiles(chosen, 2);
     const unsigned count = unsigned(tiling.size() / 4);
     const int sizes[6] = {int(lengths.size()), heads, kv_heads, width, int(count), 0};
     const float scale = 1 / std::sqrt(float(SIZE));
     std::vector<T> out(queries.size());
-    launch({(count + 1) / 2, unsigned(kv_heads), 1}, 64, [&, this] {
-      walk_attention<T, SIZE, WINDOW, SINKS>(queries.data(), keys.data(), values.data(), tables.data(), tiling.data(),
-                                             lengths.data(), sinks.data(), &scale, sizes, out.data());
+    std::vector<uint4> memory(WALK_MEMORY<SIZE> / 16);
+    launch({count / 2, unsigned(kv_heads), 1}, 64, [&, this] {
+      walk_attention<T, SIZE, WINDOW, SINKS, 2>(queries.data(), keys.data(), values.data(), tables.data(), tiling.data(),
+                                                lengths.data(), sinks.data(), &scale, sizes, out.data(), memory.data());
     });
     return out;
   }
   template <int WINDOW, bool SINKS>
   std::vector<T> split() const {
-    const std::vector<int> tiling = tiles(segments);
+    const std::vector<int> tiling = tiles(segments, 1);
     const unsigned count = unsigned(tiling.size() / 4);
     const int chunks = (*std::max_element(lengths.begin(), lengths.end()) + CHUNK - 1) / CHUNK;
     const int sizes[6] = {int(lengths.size()), heads, kv_heads, width, int(count), chunks};

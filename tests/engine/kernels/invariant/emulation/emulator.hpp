@@ -112,6 +112,21 @@ inline bool __any_sync(unsigned, bool vote) {
   return out;
 }
 
+inline int reduce(int value, bool largest) {
+  Warp& warp = own_warp();
+  warp.words[threadIdx.x % 32][0] = unsigned(value);
+  warp.barrier.arrive_and_wait();
+  int out = value;
+  for (int lane = 0; lane < 32; lane++) {
+    const int other = int(warp.words[lane][0]);
+    out = largest ? std::max(out, other) : std::min(out, other);
+  }
+  warp.barrier.arrive_and_wait();
+  return out;
+}
+inline int __reduce_max_sync(unsigned, int value) { return reduce(value, true); }
+inline int __reduce_min_sync(unsigned, int value) { return reduce(value, false); }
+
 namespace divtrace {
 template <typename T>
 unsigned fma_pair(unsigned a, unsigned b, unsigned c) {
