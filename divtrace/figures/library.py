@@ -46,7 +46,7 @@ def new_panes(heights: Sequence[float], gap_px: float = 14) -> Figure:
 
 def finish(figure: Figure, title: str, height_px: float) -> Figure:
     """Title, legend, fonts and colours; `title` is already escaped."""
-    margins = {"l": 10, "r": 16, "t": 80, "b": 48}
+    margins = {"l": 10, "r": 16, "t": 58, "b": 104}
     figure.update_layout(
         title={"text": title, "x": 0.01, "xanchor": "left", "y": 1, "yanchor": "top", "pad": {"t": 12}},
         font={"family": FONT, "size": 12, "color": INK},
@@ -57,7 +57,7 @@ def finish(figure: Figure, title: str, height_px: float) -> Figure:
         barmode="overlay",
         hovermode="closest",
         hoverlabel={"align": "left"},
-        legend={"orientation": "h", "x": 0, "xanchor": "left", "y": 1, "yanchor": "bottom", "traceorder": "normal"},
+        legend={"orientation": "h", "x": 0, "xanchor": "left", "yref": "container", "y": 0.005, "yanchor": "bottom"},
     )
     figure.update_xaxes(gridcolor=LINE, zeroline=False, linecolor=LINE, ticks="outside", tickcolor=LINE)
     figure.update_yaxes(gridcolor=LINE, zeroline=False, automargin=True, tickfont={"color": MUTED})
