@@ -94,7 +94,7 @@ def _follow(trace: Trace) -> None:
             console.print(show_steps(trace, first=shown))
             shown = trace.step_count
         if trace.clean_end or trace.interrupted:
-            console.print(trace.ending())
+            console.print(trace.ending(), markup=False)
             return
         time.sleep(FOLLOW_SECONDS)
         trace.refresh()

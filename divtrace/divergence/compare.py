@@ -79,6 +79,7 @@ def _summary(index: TraceIndex) -> RunSummary:
         steps=trace.step_count,
         requests=len(index.request_ids),
         clean_end=trace.clean_end,
+        unfinished="" if trace.is_complete else trace.ending(),
         kv_hash=trace.header.hash_name if index.has(Level.KV) else "",
     )
 

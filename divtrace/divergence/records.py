@@ -235,7 +235,9 @@ class RequestDiff:
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """One run of the comparison. `kv_hash` names the hash of its KV rows, empty where it recorded none."""
+    """One run of the comparison. `kv_hash` names the hash of its KV rows, empty where it recorded none; `unfinished`
+    says how a run ended that did not serve everything.
+    """
 
     name: str
     path: str
@@ -244,6 +246,7 @@ class RunSummary:
     requests: int
     clean_end: bool
     kv_hash: str = ""
+    unfinished: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,9 +97,9 @@ def _runs(result: DiffResult) -> Iterator[RenderableType]:
 
 
 def _run(run: RunSummary) -> str:
-    early = "" if run.clean_end else ", ended early: later steps are missing"
     amounts = f"{counted(run.steps, 'step')}, {counted(run.requests, 'request')}"
-    return f"{name(run.path)} (level {run.level}, {amounts}{early})"
+    missing = f"; {run.unfinished.rstrip('.')}: later steps are missing" if run.unfinished else ""
+    return f"{name(run.path)} (level {run.level}, {amounts}{missing})"
 
 
 def _inputs(result: DiffResult) -> Iterator[RenderableType]:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from divtrace.verdict.records import BlameResult
 
 CACHED_COLUMN_BYTES = 16 << 20
+LONGEST_FAILURE_BYTES = 2000
 _SCHEMA: Mapping[str, Table] = {table.name: table for table in all_tables()}
 
 
@@ -66,13 +67,20 @@ class Trace:
 
     @property
     def failure(self) -> str:
-        """The sentence of the error that ended the run; empty when none did, or when the run never ended."""
+        """The sentence of the error that ended the run, in printable characters; empty when none did."""
         if not self.clean_end or not self._is_stored(FOOTER.name, "failure_offset"):
             return ""
         offset, count = (self._cell(FOOTER.name, f"failure_{part}", 0) for part in ("offset", "count"))
         if offset + count > self.length("string_bytes"):
             raise TraceError(f"{self.path}: footer: its sentence points past the end of string_bytes; {DAMAGED}.")
-        return self.column("string_bytes", "value", offset, offset + count).tobytes().decode(errors="replace")
+        count = min(count, LONGEST_FAILURE_BYTES)
+        sentence = self.column("string_bytes", "value", offset, offset + count).tobytes().decode(errors="replace")
+        return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in sentence)
+
+    @property
+    def is_complete(self) -> bool:
+        """True when the run served everything that it was asked for."""
+        return self.clean_end and not self.interrupted and not self.failure
 
     @property
     def torn_columns(self) -> list[str]:

@@ -220,6 +220,14 @@ def test_an_error_that_ends_a_run_stands_in_the_trace_in_its_own_words(tmp_path:
         assert trace.failure == "request 'é' cannot be scheduled."
 
 
+def test_a_sentence_from_a_trace_cannot_steer_a_terminal(tmp_path: Path) -> None:
+    example_run().replay(Recorder(tmp_path / "run.h5"), RunEnding(failure="\x1b[31mred\nline\u202e" + "é" * 5000))
+    with open_trace(tmp_path / "run.h5") as trace:
+        assert trace.ending().startswith("failed at step 4: \\x1b[31mred\\nline\\u202eé")
+        assert trace.ending().isprintable()
+        assert len(trace.ending()) < 2100
+
+
 def test_outputs_are_what_a_playback_committed_and_not_what_its_logits_gave(tmp_path: Path) -> None:
     run = example_run()
     recorder = Pinning(tmp_path / "run.h5")

@@ -18,6 +18,7 @@ from divtrace.render.text import plain
 from divtrace.trace.reader import open_trace
 from divtrace.trace.schema import Level
 from engine.batch import SegmentKind
+from engine.observer import RunEnding
 from engine.request import FinishReason, SamplingParams
 from tests.divtrace.trace.builders import TraceBuilder, example_run, segment
 
@@ -175,6 +176,7 @@ def test_a_run_that_ended_early_is_compared_as_far_as_it_goes_and_said(tmp_path:
         result = diff_traces(a, b)
     (request,) = result.requests
     assert (result.run_a.clean_end, result.run_b.clean_end) == (True, False)
+    assert (result.run_a.unfinished, result.run_b.unfinished) == ("", "ended early at step 2")
     assert (request.ending_b.reason, request.ending_b.step) == ("unfinished", None)
     assert (request.compared_tokens, result.exit_status) == (2, 0)
 
@@ -207,6 +209,24 @@ def test_rows_hashed_in_the_same_way_are_compared_whatever_the_way(tmp_path: Pat
     assert row is not None
     assert (row.position, row.layer, result.hashes_differ) == (3, 0, False)
     assert result.requests[0].differing_kv_rows == 1
+
+
+@pytest.mark.parametrize(
+    ("ending", "words"),
+    [
+        (RunEnding(interrupted=True), "interrupted at step 2: later steps are missing"),
+        (RunEnding(failure="[red]x[/] broke."), "failed at step 2: [red]x[/] broke: later steps are missing"),
+    ],
+)
+def test_a_run_that_did_not_come_to_its_end_is_named_with_its_reason(
+    tmp_path: Path, ending: RunEnding, words: str
+) -> None:
+    cut = run((9, 10), reason=None)
+    cut.replay(Recorder(tmp_path / "b.h5", Level.KV, 4), ending)
+    with open_trace(run((9, 10)).write(tmp_path / "a.h5")) as a, open_trace(tmp_path / "b.h5") as b:
+        said = " ".join(plain(render_diff(diff_traces(a, b))).split())
+    assert words in said
+    assert said.count("later steps are missing") == 1
 
 
 def test_a_run_that_stopped_by_itself_and_one_that_went_on_are_different(tmp_path: Path) -> None:
