@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 from functools import cache
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from engine.bench import exercise, handoff, static_continuous
+from engine.bench import exercise, handoff, invariant_cost, static_continuous
 from engine.bench.__main__ import main
 from engine.bench.context import BenchContext
 from engine.bench.meter import measure
@@ -107,13 +108,25 @@ def test_halving_the_limit_cuts_long_outputs_and_refuses_nobody() -> None:
     assert Counter(r.max_tokens for r in halved) == {16: 50, 224: 50}
 
 
-@pytest.mark.parametrize("size", [exercise.UNSCALED, exercise.SCALED, exercise.SMALLEST])
+@pytest.mark.parametrize("size", [exercise.UNSCALED, exercise.EIGHTH, exercise.SCALED, exercise.SMALLEST])
 def test_in_every_size_long_requests_stay_longer_than_short_ones_and_prompts_fit(size: exercise.Size) -> None:
     half = size.max_model_length // 2
     assert size.short < half - size.prompt_tokens < size.long
     assert size.prompt_tokens + size.long <= size.max_model_length
     assert size.prompt_tokens <= size.token_budget
     assert size.max_model_length <= 16 * size.kv_blocks
+
+
+def test_the_quick_exercise_tells_the_same_story_as_the_whole_one() -> None:
+    """On the tiny model: the run as it is queues on blocks, the control on slots, and the halved run is over sooner."""
+    bench = BenchContext(None, rounds=1, quick=True)
+    (table,) = exercise.run(bench)
+    assert table.title == "100 requests, tiny model, an eighth of the lengths"
+    rows = {str(row[0]): row for row in table.rows}
+    assert str(rows["as it is"][-1]).startswith("KV blocks")
+    assert str(rows["blocks in plenty"][-1]).startswith("slots")
+    assert int(rows["max_model_length halved"][1]) < int(rows["as it is"][1]) // 2
+    assert int(rows["optimistic admission"][-2]) > 0
 
 
 def test_batch_generator_and_generate_step_give_the_engines_tokens() -> None:
@@ -145,6 +158,20 @@ def test_a_step_is_taken_apart_without_changing_it() -> None:
         assert split.kv_memory > 0
         assert split.logits > 0
         assert 0 < split.python_share < 1
+
+
+def test_the_cost_of_invariance_is_told_for_steps_a_load_and_memory(tmp_path: Path) -> None:
+    file = tmp_path / "model.gguf"
+    file.write_bytes(bytes(2**20))
+    context = BenchContext(str(file), rounds=1, quick=True)
+    context.__dict__["model"] = model()
+    steps, load, memory = invariant_cost.run(context)
+    assert [row[0] for row in steps.rows] == [1, 4, 8]
+    assert [row[0] for row in load.rows] == list(invariant_cost.ARMS)
+    told = {str(name): float(str(mebibytes)) for name, mebibytes in memory.rows}
+    assert told["in the file"] == 1.0
+    assert told["invariant: copies beside them"] == 0.0
+    assert told["gemv and gemm: dense float32 copies beside them"] > 0.0
 
 
 def test_a_benchmark_that_needs_a_model_says_so() -> None:
