@@ -10,7 +10,16 @@ from collections.abc import Callable, Mapping
 
 import click
 
-from engine.bench import against_mlx_lm, exercise, gemv_gemm, handoff, overhead, static_continuous, tuned_paths
+from engine.bench import (
+    against_mlx_lm,
+    exercise,
+    gemv_gemm,
+    handoff,
+    invariant_cost,
+    overhead,
+    static_continuous,
+    tuned_paths,
+)
 from engine.bench.context import BenchContext
 from engine.bench.meter import Clock
 from engine.bench.report import Report, Table, environment_line
@@ -24,6 +33,7 @@ BENCHMARKS: Mapping[str, Callable[[BenchContext], tuple[Table, ...]]] = {
     "mlx-lm": against_mlx_lm.run,
     "overhead": overhead.run,
     "tune": tuned_paths.run,
+    "invariant": invariant_cost.run,
 }
 CLOCKS: Mapping[str, Clock] = {"wall": time.perf_counter, "cpu": time.process_time}
 MODEL_VARIABLE = "DIVTRACE_BENCH_MODEL"
