@@ -84,7 +84,7 @@ def _begin_groups(layers: Sequence[LayerRows], rows: int, begin: Callable[[Seque
     sides = [layer.keys for layer in layers] + [layer.values for layer in layers]
     groups: dict[tuple[object, ...], list[int]] = defaultdict(list)
     for index, side in enumerate(sides):
-        groups[isinstance(side, mx.array), tuple(side.shape), str(side.dtype)].append(index)
+        groups[type(side), tuple(side.shape), side.dtype].append(index)
     begun = [(indices, begin([sides[index] for index in indices])) for indices in groups.values()]
     return lambda: _finish(begun, len(layers), rows)
 
