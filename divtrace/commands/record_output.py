@@ -11,6 +11,7 @@ from divtrace.api.record import RecordWatcher
 from divtrace.commands.options import step_progress
 from divtrace.recorder.targets import Replaced
 from divtrace.recording import Arm, ArmResult, StepCallback
+from engine.request import FinishReason
 
 
 class PrintedRecording(RecordWatcher):
@@ -27,9 +28,9 @@ class PrintedRecording(RecordWatcher):
             yield advance
 
     def finished(self, result: ArmResult) -> None:
-        """The trace's path and what it holds; refused requests on standard error."""
+        """The trace's path and what it holds; requests that were refused, or failed, on standard error."""
         tokens = sum(len(completion.tokens) for completion in result.completions.values())
         click.echo(f"{result.path}: {len(result.completions)} requests, {tokens} tokens, {result.steps} steps")
         for completion in result.completions.values():
-            if completion.finish_reason.value == "refused":
-                click.echo(f"  refused: {completion.detail}", err=True)
+            if completion.finish_reason in (FinishReason.REFUSED, FinishReason.ERROR):
+                click.echo(f"  {completion.finish_reason.value}: {completion.detail}", err=True)
