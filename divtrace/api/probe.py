@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from divtrace.api.arguments import whole_number
 from divtrace.api.sources import foreseen_errors
 from divtrace.errors import DivtraceError
-from divtrace.probing.request import DEFAULT_ROW_COUNTS, SMALL_SHAPES, LinearShape, ProbeRequest
+from divtrace.probing.request import DEFAULT_BUDGET_S, DEFAULT_ROW_COUNTS, SMALL_SHAPES, LinearShape, ProbeRequest
 from divtrace.probing.result import ProbeResult
 from divtrace.probing.run import Progress, run_probe
 from divtrace.recording import load_shared, resolve_model
@@ -20,7 +20,7 @@ def probe(
     shapes: Iterable[str | LinearShape] = (),
     rows: Iterable[int] | None = None,
     operations: Iterable[str] = (),
-    budget: float = 60.0,
+    budget: float = DEFAULT_BUDGET_S,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> ProbeResult:

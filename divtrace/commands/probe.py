@@ -14,7 +14,12 @@ from divtrace.commands.options import print_json, status_line, stdout_console, w
 @click.option("--shape", "shapes", multiple=True, metavar="KxN[:BITS]", help="Probe random weights of this shape.")
 @click.option("--rows", default=None, metavar="1,2,8", help="Row counts; by default 1 to 40 and some larger ones.")
 @click.option("--operation", "operations", multiple=True, help="Only operations that start with this word.")
-@click.option("--budget", type=click.FloatRange(min=0.1), default=60.0, show_default=True, help="Seconds to spend.")
+@click.option(
+    "--budget",
+    type=click.FloatRange(min=0.1),
+    default=None,
+    help="Seconds to spend, loading left out; by default 55, so that the command ends within a minute.",
+)
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of random weights and rows.")
 @click.option("--html", type=click.Path(path_type=Path), default=None, help="Write the heat map here.")
 @click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")
@@ -23,7 +28,7 @@ def command(
     shapes: tuple[str, ...],
     rows: str | None,
     operations: tuple[str, ...],
-    budget: float,
+    budget: float | None,
     seed: int,
     html: Path | None,
     as_json: bool,
@@ -33,12 +38,13 @@ def command(
     \b
     Examples:
       divtrace probe
-      divtrace probe --model smollm2 --budget 60 --html probe.html
+      divtrace probe --model smollm2 --budget 240 --html probe.html
       divtrace probe --shape 3584x3584:4 --rows 1,2,4,8,16
       divtrace probe --operation attention --json > attention.json
     """
     from divtrace.api.probe import probe
     from divtrace.probing.document import render_html
+    from divtrace.probing.request import DEFAULT_BUDGET_S
     from divtrace.probing.table import render_table
 
     with status_line("probing") as progress:
@@ -47,7 +53,7 @@ def command(
             shapes=shapes,
             rows=whole_numbers(rows, "--rows") if rows is not None else None,
             operations=operations,
-            budget=budget,
+            budget=DEFAULT_BUDGET_S if budget is None else budget,
             seed=seed,
             progress=lambda case, done, total: progress(f"{done + 1} of {total}: {case}"),
         )

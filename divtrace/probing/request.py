@@ -13,6 +13,8 @@ from engine.model.load import LoadedModel
 
 DEFAULT_ROW_COUNTS = (*range(1, 41), 48, 64, 65, 96, 128, 129)
 MOST_ROWS = 4096
+DEFAULT_BUDGET_S = 55.0
+"""With start and model load the command ends within a minute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ class ProbeRequest:
     row_counts: tuple[int, ...] = DEFAULT_ROW_COUNTS
     operations: tuple[str, ...] = ()
     implementations: tuple[str, ...] = ()
-    budget_s: float = 60.0
+    budget_s: float = DEFAULT_BUDGET_S
     seed: int = 0
     activations: Mapping[int, npt.NDArray[np.float32]] = field(default_factory=dict)
 
