@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from divtrace.errors import TraceError
-from divtrace.recorder.hashers import HostHasher
+from divtrace.recorder.hashers import choose_hasher
 from divtrace.recorder.recorder import Recorder
 from divtrace.trace.reader import Trace, open_trace
 from divtrace.trace.schema import Level
@@ -63,11 +63,17 @@ def runs(draw: st.DrawFn) -> TraceBuilder:
 
 
 @settings(max_examples=30, deadline=None)
-@given(runs(), st.integers(1, 4), st.sampled_from([Level.TOKENS, Level.LOGITS, Level.KV]))
-def test_any_run_reads_back_equal(run: TraceBuilder, flush_steps: int, level: Level) -> None:
+@given(
+    runs(),
+    st.integers(1, 4),
+    st.sampled_from([Level.TOKENS, Level.LOGITS, Level.KV]),
+    st.sampled_from(["xxh3_64", "multilinear_64"]),
+)
+def test_any_run_reads_back_equal(run: TraceBuilder, flush_steps: int, level: Level, hash_name: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run.h5"
-        run.replay(Recorder(path, level, top_k=4, workload=run.workload, flush_steps=flush_steps))
+        recorder = Recorder(path, level, top_k=4, workload=run.workload, flush_steps=flush_steps, hash_name=hash_name)
+        run.replay(recorder)
         with open_trace(path) as trace:
             assert trace.clean_end
             assert trace.header.workload == run.workload
@@ -100,7 +106,7 @@ def assert_step_equals(trace: Trace, event: StepEvent) -> None:
     rows = slice(int(at["row_offset"]), int(at["row_offset"]) + event.batch.packed_rows)
     assert trace.column("rows", "position")[rows].tolist() == event.batch.positions.tolist()
     if trace.header.level is Level.KV and event.kv_rows is not None:
-        hashed = HostHasher().begin(event.kv_rows, event.batch.packed_rows)()
+        hashed = choose_hasher(trace.header.hash_name).begin(event.kv_rows, event.batch.packed_rows)()
         for name in ("digest", "key_hash", "value_hash", "key_magnitude", "value_magnitude"):
             assert trace.column("rows", name)[rows].tobytes() == getattr(hashed, name).tobytes()
 
