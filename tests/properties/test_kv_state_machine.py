@@ -130,6 +130,23 @@ class PagedMemory(RuleBasedStateMachine):
     def release(self, pick: int) -> None:
         self._release(self._open_name(pick))
 
+    @precondition(lambda self: self.open)
+    @rule(pick=picks)
+    def release_for_good(self, pick: int) -> None:
+        """Its rows serve nobody who comes later, unless another open request holds the same block."""
+        name = self._open_name(pick)
+        own = self.store.writers(name).tolist()
+        context = self.open[name].context
+        self.store.release(name, reusable=False)
+        del self.open[name]
+        held = {tuple(writer) for other in self.open for writer in self.store.writers(other).tolist()}
+        if not context:
+            return
+        self.store.admit("later", (*context, 0))
+        found = {tuple(writer) for writer in self.store.writers("later").tolist()}
+        assert not (found & {tuple(writer) for writer in own}) - held
+        self.store.release("later")
+
     @precondition(lambda self: any(known.rows for known in self.open.values()))
     @rule(pick=picks)
     def preempt_and_readmit(self, pick: int) -> None:

@@ -1,4 +1,6 @@
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
@@ -12,7 +14,7 @@ from engine.kernels.policy import forced_gemv
 from engine.kv.contiguous import ContiguousStore
 from engine.kv.paged import PagedStore
 from engine.model.load import LoadedModel
-from engine.model.packed import PackedModel
+from engine.model.packed import ForwardResult, PackedModel
 from engine.request import SamplingParams
 from engine.speculative.acceptance import Acceptance
 from engine.speculative.drafter import DraftRequest, Proposal
@@ -74,6 +76,29 @@ def test_the_ith_tokens_of_all_requests_share_one_forward(packed: PackedModel) -
         assert [rows.keys.shape[0] for rows in forward.kv_rows] == [forward.batch.packed_rows] * 2
     assert drafter.propose([], step=18) == []
     assert drafter.forwards == ()
+
+
+@pytest.mark.parametrize("acceptance", list(Acceptance))
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_draft_logits_that_allow_no_token_end_one_proposal(
+    packed: PackedModel, acceptance: Acceptance, temperature: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests = requests_for(PROMPTS, 4, SamplingParams(temperature=temperature))
+    whole = drafted(ModelDrafter(packed, VOCABULARY_SIZE, acceptance=acceptance), requests)
+    honest, calls = packed.forward, []
+
+    def sick(*arguments: Any, **options: Any) -> ForwardResult:
+        result = honest(*arguments, **options)
+        calls.append(result)
+        logits = np.array(result.logits)
+        if len(calls) == 3:
+            logits[1] = np.nan
+        return replace(result, logits=logits)
+
+    monkeypatch.setattr(packed, "forward", sick)
+    drafter = ModelDrafter(packed, VOCABULARY_SIZE, acceptance=acceptance)
+    assert drafted(drafter, requests) == whole | {"b": whole["b"][:2]}
+    assert [len(forward.batch.segments) for forward in drafter.forwards] == [3, 3, 3, 2]
 
 
 def test_only_positions_that_the_draft_lacks_are_fed(packed: PackedModel) -> None:
