@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import replace
 from html.parser import HTMLParser
 from io import StringIO
@@ -75,7 +74,18 @@ def test_the_table_names_each_case_and_its_tile(result: ProbeResult) -> None:
     assert "quantized_matmul" in text
     assert "tile" in text
     assert result.machine.blas.split()[0] in text
-    assert re.search(r"tile:\d+ holds for all of these shapes|no row count holds for all of these shapes", text)
+
+
+def test_the_table_proposes_one_tile_for_all_shapes_or_says_that_none_holds(result: ProbeResult) -> None:
+    case = next(found for found in result.findings if found.implementation == "numpy gemm")
+    held = replace(case, index_dependent=(3, 8, 9), neighbour_dependent=(), unrepeatable=())
+    for other, words in (
+        (held, "tile:2 holds for all of these shapes"),
+        (replace(held, index_dependent=COUNTS), "no row count holds for all"),
+    ):
+        console = Console(width=200, record=True, file=StringIO())
+        console.print(render_table(replace(result, findings=(held, other))))
+        assert words in console.export_text().splitlines()[-2]
 
 
 def test_recorded_activations_are_used_in_place_of_random_rows() -> None:
