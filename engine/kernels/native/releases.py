@@ -1,9 +1,10 @@
 """The rules of each MLX release, as data. Must not know calls.
 
 Metal, 0.31.0 to 0.32.4: read in the machine code of `libmlx.dylib` in each release's own wheel (`mlx-metal`, arm64,
-macOS 14), function by function: what a Mac runs, and the order of the rules' changes. Names and meanings follow the
-source (ml-explore/mlx at tag v0.31.1, and at 846d176 shortly before v0.32.4). The wheel of 0.32.4 differs
-from that last commit in one entry, an M1 Max with K or N above 4096.
+macOS 14): `QuantizedMatmul::eval_gpu`, `dispatch_qmv`, `qmv`, `qmm_splitk`, `GatherQMM::eval_gpu`, `Matmul::eval_gpu`,
+`gemv_wide`, `steel_matmul_regular`'s caller, `steel_gemm_splitk_axpby`, `ScaledDotProductAttention::use_fallback` and
+`::eval_gpu`. Names and meanings are those of the source at ml-explore/mlx 846d176 (mlx/backend/metal/quantized.cpp,
+matmul.cpp, scaled_dot_product_attention.cpp); the two-pass rule at tag v0.31.1 is quoted in ml-explore/mlx#4022.
 
 CPU: every release's Linux wheel (`mlx-cpu`) was run: float32, float16 and bfloat16 matmul, quantized_matmul of 2, 3,
 4, 5, 6 and 8 bits, attention, and gather_qmm gave each row its single-row bits at every row count tried. It says
