@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from divtrace.errors import DivtraceError
-from divtrace.recorder.hashing import HashedRows, as_numpy, digest_rows, hash_rows, row_magnitudes
+from divtrace.recorder.hashing import PIECE_BYTES, HashedRows, as_numpy, digest_rows, hash_rows, row_magnitudes
 from divtrace.recorder.multilinear import MultilinearGraph, multilinear_hashes
 from divtrace.trace.schema import GRAPH_HASH_NAME, HASH_NAME, HASH_VARIABLE
 from engine.kernels.linear import on_cpu
@@ -75,7 +75,8 @@ class GraphHasher:
         return [int(value) for value in multilinear_hashes(array)]
 
 
-_Group = Callable[[], tuple[npt.NDArray[np.uint64], npt.NDArray[np.float32]]]
+_Found = tuple[npt.NDArray[np.uint64], npt.NDArray[np.float32]]
+_Group = Callable[[], _Found]
 """Wait for the hashes and magnitudes of some arrays of rows, one after another."""
 
 
@@ -98,8 +99,20 @@ def _begin_group_in_graph(sides: Sequence[Any]) -> _Group:
 
 
 def _hash_group_on_host(sides: Sequence[Any]) -> _Group:
-    together = _on_host(sides)
-    return lambda: (np.array(hash_rows(together), np.uint64), row_magnitudes(together))
+    if isinstance(sides[0], mx.array):
+        return lambda: _hash_on_host(_on_host(sides))
+    step = max(1, PIECE_BYTES // max(sides[0].nbytes, 1))
+    pieces = [sides[start : start + step] for start in range(0, len(sides), step)]
+    return lambda: _joined([_hash_on_host(_on_host(piece)) for piece in pieces])
+
+
+def _hash_on_host(rows: npt.NDArray[Any]) -> _Found:
+    return np.array(hash_rows(rows), np.uint64), row_magnitudes(rows)
+
+
+def _joined(found: Sequence[_Found]) -> _Found:
+    hashes, magnitudes = zip(*found, strict=True)
+    return np.concatenate(hashes), np.concatenate(magnitudes)
 
 
 def _on_host(sides: Sequence[Any]) -> npt.NDArray[Any]:

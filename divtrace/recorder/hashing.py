@@ -15,6 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
+PIECE_BYTES = 128 << 10
+"""Fresh memory taken at once: more the system hands out page by page, which costs more than the work on it."""
+
 
 @dataclass(frozen=True, slots=True)
 class HashedRows:
@@ -67,7 +70,11 @@ def row_magnitudes(array: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
         return np.abs(rows).max(axis=1, initial=0).astype(np.float32)
     is_single = rows.dtype == np.float32
     patterns: npt.NDArray[Any] = np.ascontiguousarray(rows).view(np.uint32 if is_single else np.uint16)
-    largest = (patterns & (0x7FFFFFFF if is_single else 0x7FFF)).max(axis=1, initial=0)
+    largest = np.empty(len(rows), patterns.dtype)
+    step = max(1, PIECE_BYTES // max(patterns[:1].nbytes, 1))
+    for start in range(0, len(rows), step):
+        piece = patterns[start : start + step]
+        (piece & (0x7FFFFFFF if is_single else 0x7FFF)).max(axis=1, initial=0, out=largest[start : start + step])
     return magnitudes_of_patterns(largest, is_bfloat16=rows.dtype == np.uint16)
 
 
