@@ -10,8 +10,10 @@ CPU: every release's Linux wheel (`mlx-cpu`) was run: float32, float16 and bfloa
 4, 5, 6 and 8 bits, attention, and gather_qmm gave each row its single-row bits at every row count tried. It says
 nothing of Apple's own BLAS on a Mac's processor.
 
-CUDA: 0.32.4 only, its edges measured on an H200 and its kernel names read in Nsight Compute. Other releases were not
-read: unknown.
+CUDA: the edges of 0.32.4 were measured on an H200 and its kernel names read in Nsight Compute. In the wheels of 0.32.0
+to 0.32.3 (`mlx-cuda-13`, x86-64) the functions that decide (`supports_qmv`, `supports_fp_qmv`, `supports_qmm_*`,
+`can_use_gemv`, `supports_sdpa_vector`, `supports_sdpa_cudnn`) are those of 0.32.4, compare for compare. 0.31.1 has
+other kernels for quantized weights, and 0.31.0 and 0.31.2 have no such wheel: unknown.
 """
 
 from __future__ import annotations
@@ -67,4 +69,4 @@ METAL_RULES: dict[str, MetalRules] = {
     "0.32.4": MetalRules(_QUANTIZED_0_32_4, True, _ATTENTION_0_32_2),
 }
 CPU_RELEASES = frozenset(METAL_RULES)
-CUDA_RELEASES = frozenset({"0.32.4"})
+CUDA_RELEASES = frozenset({"0.32.0", "0.32.1", "0.32.2", "0.32.3", "0.32.4"})

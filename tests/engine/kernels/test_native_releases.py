@@ -216,8 +216,14 @@ def test_a_release_that_was_not_read_is_unknown(version: str, backend: Backend, 
     assert boundaries(call, 64) == ()
 
 
-@pytest.mark.parametrize("version", RELEASES[:-1])
-def test_cuda_is_known_for_the_release_that_was_measured_alone(version: str) -> None:
-    call = replace(LINEAR, backend=Backend.CUDA, mlx_version=version)
-    assert native_kernel(call) == UNKNOWN
-    assert native_kernel(replace(call, mlx_version="0.32.4")).known
+@pytest.mark.parametrize("version", RELEASES)
+def test_cuda_is_known_from_0_32_0_on_and_changes_where_it_was_measured(version: str) -> None:
+    call = replace(LINEAR, backend=Backend.CUDA, mlx_version=version, architecture="")
+    dense, attention = replace(call, operation=Operation.MATMUL), replace(ATTENTION, backend=Backend.CUDA)
+    if version < "0.32.0":
+        assert native_kernel(call) == native_kernel(dense) == UNKNOWN
+        return
+    assert [_label(call, rows=rows) for rows in (1, 7, 8, 64)] == ["qmv", "qmv", "qmm", "qmm"]
+    assert [_label(dense, rows=rows) for rows in (1, 2, 64)] == ["gemv", "cublaslt", "cublaslt"]
+    assert [_label(attention, mlx_version=version, rows=rows) for rows in (3, 4)] == ["sdpa_vector", "sdpa_unfused"]
+    assert native_kernel(replace(attention, mlx_version=version, dtype="float16")) == UNKNOWN
