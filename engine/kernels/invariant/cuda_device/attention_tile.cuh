@@ -85,7 +85,8 @@ struct AttentionTile {
 
   int lane, line, quarter;
   Seen seen[2];
-  int longest, shortest, earliest, last_position;
+  int longest, shortest, earliest, latest, last_position;
+  const T* query[2];
 
   __device__ inline int row_of(int tile_line) const { return first_row + (first_line + tile_line) / (heads / kv_heads); }
   __device__ inline int head_of(int tile_line) const {
@@ -109,8 +110,17 @@ struct AttentionTile {
     longest = __reduce_max_sync(0xffffffffu, own.length);
     shortest = __reduce_min_sync(0xffffffffu, own_exists ? own.length : 1 << 30);
     earliest = __reduce_min_sync(0xffffffffu, own_exists ? own.first : 1 << 30);
+    latest = __reduce_max_sync(0xffffffffu, own.first);
     last_position = max(longest - 1, 0);
+#pragma unroll
+    for (int side = 0; side < 2; side++) {
+      const int present = exists(line + 8 * side) ? line + 8 * side : 0;
+      query[side] = queries + ((long)row_of(present) * heads + head_of(present)) * SIZE;
+    }
   }
+
+  // True when every line sees the whole chunk at `start`.
+  __device__ inline bool is_whole(int start) const { return start >= latest && start + CHUNK <= shortest; }
 
   __device__ inline const T* row_at(const T* pool, int position) const {
     return pool + ((long)table[min(position, last_position)] * kv_heads + kv_head) * SIZE;
@@ -162,12 +172,6 @@ struct AttentionTile {
     decltype(rows.key(0)) key[8];
 #pragma unroll
     for (int n = 0; n < 8; n++) key[n] = rows.key(8 * n + line);
-    const T* query[2];
-#pragma unroll
-    for (int side = 0; side < 2; side++) {
-      const int own = exists(line + 8 * side) ? line + 8 * side : 0;
-      query[side] = queries + ((long)row_of(own) * heads + head_of(own)) * SIZE;
-    }
 #pragma unroll
     for (int block = 0; block < SIZE / 32; block++) {
       const uint4 upper = *reinterpret_cast<const uint4*>(query[0] + 32 * block + 8 * quarter);
@@ -184,10 +188,13 @@ struct AttentionTile {
 #pragma unroll
     for (int n = 0; n < 8; n++)
 #pragma unroll
-      for (int i = 0; i < 4; i++) {
-        const bool sees = seen[i / 2].sees(start + 8 * n + 2 * quarter + i % 2);
-        score[n][i] = sees ? __fmul_rn(score[n][i], scale) : NEGATIVE_INFINITY;
-      }
+      for (int i = 0; i < 4; i++) score[n][i] = __fmul_rn(score[n][i], scale);
+    if (is_whole(start)) return;
+#pragma unroll
+    for (int n = 0; n < 8; n++)
+#pragma unroll
+      for (int i = 0; i < 4; i++)
+        if (!seen[i / 2].sees(start + 8 * n + 2 * quarter + i % 2)) score[n][i] = NEGATIVE_INFINITY;
   }
 
   // Turns scores into weights, rounded to T in `weights`; returns each side's maximum and sum.
@@ -233,7 +240,7 @@ struct AttentionTile {
       for (int j = 0; j < 8; j++)
 #pragma unroll
         for (int i = 0; i < 4; i++) sums[b][j][i] = 0.0f;
-    const bool partly_seen = start + CHUNK > shortest || (WINDOW > 0 && start < longest - WINDOW);
+    const bool partly_seen = !is_whole(start);
 #pragma unroll
     for (int group = 0; group < 4; group++) {
       int position[4];

@@ -121,6 +121,7 @@ __device__ inline void slice_sums(
       }
       affine[step][t].load(call, places[t], k);
     }
+  if constexpr (ROW_TILES == 1) __syncwarp();  // keeps the compiler from putting off loads: few rows wait for memory
 #pragma unroll
   for (int step = 0; step < SLICE_STEPS; step++) {
     const int k = first_k + step * STEP;

@@ -95,6 +95,7 @@ inline std::vector<std::unique_ptr<Warp>> warps;
 inline std::unique_ptr<std::barrier<>> block_barrier;
 inline Warp& own_warp() { return *warps[threadIdx.x / 32]; }
 inline void __syncthreads() { block_barrier->arrive_and_wait(); }
+inline void __syncwarp() { own_warp().barrier.arrive_and_wait(); }
 inline float __shfl_xor_sync(unsigned, float value, int distance) {
   Warp& warp = own_warp();
   warp.values[threadIdx.x % 32] = value;
