@@ -13,13 +13,13 @@ def draw() -> Canvas:
         760,
         330,
         "The kernel path changes with the batch",
-        "Alone, the anchor's one row goes through GEMV. When a follower's prefill of 28 rows joins, 29 rows are over "
+        "Alone, the anchor's one row goes through GEMV. When a follower's prefill of 31 rows joins, 32 rows are over "
         "the threshold of 4 and all of them go through GEMM. The anchor's row is the same, its sum is not.",
     )
     _step(canvas, 24, "a", "serial: 1 row in the step", ["anchor, decode"], "gemv", "1 row ≤ threshold 4")
     _step(
-        canvas, 394, "b", "batched: 29 rows in the step", ["anchor, decode", "follower, prefill of 28"], "gemm",
-        "29 rows > threshold 4",
+        canvas, 394, "b", "batched: 32 rows in the step", ["anchor, decode", "follower, prefill of 31"], "gemm",
+        "32 rows > threshold 4",
     )  # fmt: skip
     _sum(canvas, 24, "a", "((x₁w₁ + x₂w₂) + x₃w₃) + x₄w₄ …")
     _sum(canvas, 394, "b", "(x₁w₁ + x₂w₂) + (x₃w₃ + x₄w₄) …")
