@@ -41,9 +41,13 @@
     chart.over.addEventListener("mouseleave", report.hideTip);
   }
 
-  // Of the splits of a logarithmic axis only the powers of ten.
-  function decades(_, splits) {
-    return splits.map((value) => (Math.abs(Math.log10(value) - Math.round(Math.log10(value))) < 1e-6 ? value : null));
+  // The powers of ten of a logarithmic axis. uPlot's own splits never end where 10 ** exponent is not the nearest number.
+  function decades(_, axis, low, high) {
+    const found = [];
+    for (let exponent = Math.ceil(Math.log10(low) - 1e-9); exponent <= Math.log10(high) + 1e-9; exponent += 1) {
+      found.push(Number(`1e${exponent}`));
+    }
+    return found;
   }
 
   function words(page, found) {
@@ -67,8 +71,8 @@
       scales: { x: { time: false }, y: { distr: 3, range: (_, low, high) => (low === null ? limits : [Math.min(low / 2, limits[0]), Math.max(high * 2, limits[1])]) } },
       axes: [
         { label: "position", labelSize: 20, stroke: report.colour("muted"), grid: { stroke: report.colour("line"), width: 1 }, ticks: { stroke: report.colour("line") }, font: "11px system-ui", labelFont: "12px system-ui", incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000] },
-        { label: "logits, log scale", labelSize: 18, size: 68, stroke: report.colour("muted"), grid: { stroke: report.colour("line"), width: 1, filter: decades }, ticks: { show: false }, font: "11px system-ui", labelFont: "12px system-ui",
-          filter: decades, values: (_, splits) => splits.map((value) => (value === null ? "" : value >= 0.001 ? String(Number(value.toPrecision(1))) : value.toExponential(0))) },
+        { label: "logits, log scale", labelSize: 18, size: 68, stroke: report.colour("muted"), grid: { stroke: report.colour("line"), width: 1, filter: (_, splits) => splits }, ticks: { show: false }, font: "11px system-ui", labelFont: "12px system-ui",
+          splits: decades, filter: (_, splits) => splits, values: (_, splits) => splits.map((value) => (value === null ? "" : value >= 0.001 ? String(Number(value.toPrecision(1))) : value.toExponential(0))) },
       ],
       series: [
         { label: "position", value: (_, value) => String(value ?? "–") },

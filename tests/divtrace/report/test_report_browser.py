@@ -186,3 +186,12 @@ def test_one_run_alone_opens_without_a_complaint(browser: Any, tmp_path: Path) -
         assert found.complaints == []
         assert found.page.locator(".grid").count() == 1
         assert "no verdict" not in found.page.inner_text("body").lower()
+
+
+@pytest.mark.parametrize("smallest", [1e-9, 1.9e-7, 3.6e-7, 1e-6, 0.02])
+def test_a_curve_of_any_size_is_drawn_with_its_powers_of_ten(shown: OpenedPage, smallest: float) -> None:
+    """Not every power of ten is the number nearest to it: an axis that counts up to them may never arrive."""
+    shown.page.evaluate("(value) => { report.page().margin_drift[0] = value; }", smallest)
+    shown.page.set_viewport_size({"width": 1000, "height": 700})
+    shown.page.wait_for_function("document.querySelector('#curve canvas')?.width > 600")
+    assert shown.complaints == []
