@@ -138,11 +138,10 @@ def device_keys(visible: VisibleKeys, heads: int, kv_heads: int, head_size: int)
 def _check(queries: mx.array, keys: mx.array, values: mx.array, visible: DeviceKeys) -> None:
     rows, heads, size = queries.shape
     fits = keys.ndim == 3 and visible.fits(heads, keys.shape[1], size)
-    if size % 32 or keys.shape != values.shape or keys.shape[2] != size or not fits:
+    if not fits or keys.shape != values.shape or keys.shape[2] != size:
         raise EngineError(
-            f"The invariant CUDA attention needs a head size that is a multiple of 32 and {visible.heads} query heads"
-            f" over {visible.kv_heads} of size {visible.head_size}, not queries {queries.shape} over pools"
-            f" {keys.shape} and {values.shape}."
+            f"The invariant CUDA attention was prepared for {visible.heads} query heads over {visible.kv_heads} of size"
+            f" {visible.head_size} and got queries {queries.shape} over pools {keys.shape} and {values.shape}."
         )
     if keys.dtype != queries.dtype or values.dtype != queries.dtype:
         raise EngineError("The invariant CUDA attention needs queries and both pools of one type.")

@@ -49,13 +49,13 @@ __device__ inline void float_linear(
   }
 }
 
-// One warp a (row, query head), keys in tiles of 32 counted from the row's first key. SIZE is a multiple of 32; `sizes`
-// = rows, heads, kv_heads, table width.
+// One warp a (row, query head), keys in tiles of 32 counted from the row's first key; any head size. `sizes` = rows,
+// heads, kv_heads, table width.
 template <typename T, int SIZE, int WINDOW, bool SINKS>
 __device__ inline void plain_attention(
     const T* queries, const T* keys, const T* values, const int* tables, const int* table_of_row, const int* lengths,
     const float* sinks, const float* scale, const int* sizes, T* out) {
-  constexpr int parts = SIZE / 32;
+  constexpr int parts = (SIZE + 31) / 32;
   const int rows = sizes[0], heads = sizes[1], kv_heads = sizes[2], width = sizes[3];
   const int lane = threadIdx.x % 32, task = blockIdx.x * 4 + threadIdx.x / 32;
   __shared__ float query_memory[4][SIZE];
@@ -66,7 +66,7 @@ __device__ inline void plain_attention(
   const int* table = tables + (long)table_of_row[row] * width;
   for (int p = 0; p < parts; p++) {
     const int d = lane + 32 * p;
-    query[d] = __fmul_rn(widen(queries[((long)row * heads + head) * SIZE + d]), scale[0]);
+    if (d < SIZE) query[d] = __fmul_rn(widen(queries[((long)row * heads + head) * SIZE + d]), scale[0]);
   }
   __syncwarp();
 
@@ -94,12 +94,13 @@ __device__ inline void plain_attention(
     for (int i = 0; i < min(32, length - tile); i++) {
       const float w = __shfl_sync(0xffffffffu, weight, i);
       const T* value = values + ((long)table[tile + i] * kv_heads + kv_head) * SIZE;
-      for (int p = 0; p < parts; p++) sums[p] = __fmaf_rn(w, widen(value[lane + 32 * p]), sums[p]);
+      for (int p = 0; p < parts; p++)
+        if (lane + 32 * p < SIZE) sums[p] = __fmaf_rn(w, widen(value[lane + 32 * p]), sums[p]);
     }
     largest = new_largest;
   }
   for (int p = 0; p < parts; p++)
-    round_to(__fdiv_rn(sums[p], total), out[((long)row * heads + head) * SIZE + lane + 32 * p]);
+    if (lane + 32 * p < SIZE) round_to(__fdiv_rn(sums[p], total), out[((long)row * heads + head) * SIZE + lane + 32 * p]);
 }
 
 }  // namespace divtrace

@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import mlx.core as mx
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from engine.errors import EngineError
-from engine.kernels.invariant import cuda
+from engine.kernels.invariant import cuda, visible_keys
+from engine.kernels.invariant.cuda_attention import device_keys, paged_attention
 
 on_cuda = pytest.mark.skipif(not cuda.available(), reason="needs a CUDA device")
 
@@ -46,3 +48,27 @@ def test_a_row_keeps_its_bits_at_every_row_count(dtype: mx.Dtype) -> None:
     for count in range(1, 71):
         together = cuda.linear_affine(rows[:count], packed, scales, biases, bits=4, group_size=64)
         assert bytes(memoryview(together[:1].view(mx.uint8))) == bytes(memoryview(alone.view(mx.uint8)))
+
+
+@on_cuda
+@pytest.mark.parametrize(("head_size", "rows"), [(16, 5), (64, 5), (128, 5), (128, 520)])
+def test_a_query_keeps_its_bits_in_every_launch(head_size: int, rows: int) -> None:
+    random = np.random.default_rng(2)
+    slots = random.permutation(2000).astype(np.int32)[None, :1000]
+    keys, values = (
+        mx.array(random.standard_normal((2000, 4, head_size)).astype(np.float32)).astype(mx.float16) for _ in range(2)
+    )
+    queries = mx.array(random.standard_normal((rows, 28, head_size)).astype(np.float32)).astype(mx.float16)
+    lengths = np.arange(1000 - rows + 1, 1001)
+    together = _attend(queries, keys, values, slots, lengths)
+    for row in (0, rows // 2, rows - 1):
+        alone = _attend(queries[row : row + 1], keys, values, slots, lengths[row : row + 1])
+        assert bytes(memoryview(alone.view(mx.uint8))) == bytes(memoryview(together[row : row + 1].view(mx.uint8)))
+
+
+def _attend(
+    queries: mx.array, keys: mx.array, values: mx.array, slots: npt.NDArray[np.int32], lengths: npt.NDArray[np.int64]
+) -> mx.array:
+    visible = visible_keys(slots, np.zeros(len(lengths)), lengths, pool_slots=len(keys))
+    on_device = device_keys(visible, queries.shape[1], keys.shape[1], queries.shape[2])
+    return paged_attention(queries, keys, values, on_device, scale=queries.shape[2] ** -0.5)

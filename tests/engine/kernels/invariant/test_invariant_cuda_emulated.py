@@ -16,7 +16,7 @@ COMPILER = shutil.which("g++") or shutil.which("clang++")
 
 
 @pytest.mark.skipif(COMPILER is None, reason="needs a C++20 compiler (g++ or clang++)")
-@pytest.mark.parametrize("program", ["linears", "attention"])
+@pytest.mark.parametrize("program", ["linears", "attention", "plain"])
 def test_every_launch_gives_the_bits_of_a_row_alone_and_the_right_numbers(program: str, tmp_path: Path) -> None:
     assert COMPILER is not None
     binary = tmp_path / program

@@ -104,6 +104,14 @@ inline float __shfl_xor_sync(unsigned, float value, int distance) {
   warp.barrier.arrive_and_wait();
   return out;
 }
+inline float __shfl_sync(unsigned, float value, int lane) {
+  Warp& warp = own_warp();
+  warp.values[threadIdx.x % 32] = value;
+  warp.barrier.arrive_and_wait();
+  const float out = warp.values[lane];
+  warp.barrier.arrive_and_wait();
+  return out;
+}
 inline bool __any_sync(unsigned, bool vote) {
   Warp& warp = own_warp();
   warp.votes[threadIdx.x % 32] = vote;
