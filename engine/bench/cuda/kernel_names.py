@@ -3,7 +3,7 @@
     ncu --print-summary per-kernel --metrics gpu__time_duration.sum python -m engine.bench.cuda.kernel_names
 
 Each case is marked by a tiny `arange` of a size that no other case has, so that the listing can be told apart; the
-label of `engine/kernels/native.py` is printed beside it.
+label of `engine/kernels/native` is printed beside it.
 """
 
 from __future__ import annotations
