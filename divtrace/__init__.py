@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from divtrace.api.record import RecordWatcher, record
     from divtrace.divergence.records import DiffResult
     from divtrace.probing.result import ProbeResult
+    from divtrace.recorder.tensors import TensorSettings
     from divtrace.recording import ArmResult
     from divtrace.trace.reader import Trace, open_trace
     from divtrace.verdict.records import BlameResult
@@ -35,6 +36,7 @@ __all__ = [
     "EvidenceError",
     "ProbeResult",
     "RecordWatcher",
+    "TensorSettings",
     "Trace",
     "TraceError",
     "__version__",
@@ -51,6 +53,7 @@ _HOMES = {
     "DiffResult": "divtrace.divergence.records",
     "ProbeResult": "divtrace.probing.result",
     "RecordWatcher": "divtrace.api.record",
+    "TensorSettings": "divtrace.recorder.tensors",
     "Trace": "divtrace.trace.reader",
     "blame": "divtrace.api.blame",
     "diff": "divtrace.api.diff",

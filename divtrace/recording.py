@@ -11,6 +11,7 @@ from typing import Any
 from divtrace.errors import DivtraceError
 from divtrace.model_store import fetch_smollm2
 from divtrace.recorder.recorder import Recorder
+from divtrace.recorder.tensors import TensorSettings
 from divtrace.trace.schema import Level
 from engine.decide import ForcedTokens
 from engine.engine import Engine
@@ -37,13 +38,15 @@ class Arm:
 class RecordOptions:
     """What a trace holds and how the file is treated.
 
-    `top_k` logits are kept per sampled row; K/V memory is audited every `audit_every` steps, 0 for never.
+    `top_k` logits are kept per sampled row; K/V memory is audited every `audit_every` steps, 0 for never. `tensors`
+    says which whole arrays level tensors keeps.
     """
 
     level: Level = Level.KV
     top_k: int = 8
     overwrite: bool = False
     audit_every: int = 0
+    tensors: TensorSettings | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +125,7 @@ def record_arm(
         workload=spec.model_dump(mode="json", exclude_defaults=True) | {"version": spec.version},
         overwrite=options.overwrite,
         audit_every=options.audit_every,
+        tensors=options.tensors,
     )
     requests = build_requests(spec, loaded.tokenizer)
     completions, steps = run_recorded(loaded, arm.settings, requests, recorder, on_step=on_step)

@@ -92,6 +92,7 @@ class Engine:
             self.scheduler = ContinuousScheduler(settings, self.store)
         try:
             ensure_checked(self.packed, loaded.dtype, loaded.vocabulary_size)
+            self.packed.keep_outputs({site for observer in self.observers for site in observer.needs.tensor_sites})
             if pinned is None:
                 self.speculator = build_speculator(settings.speculation, loaded, self.packed.policy, self._wants_kv)
             info = describe_run(loaded, settings, overrides)
@@ -369,6 +370,7 @@ class Engine:
             lifecycle=tuple(plan.lifecycle),
             reused=tuple(plan.reused),
             draft_forwards=self.speculator.forwards,
+            tensors=result.tensors,
             memory=memory,
         )
         for observer in self.observers:

@@ -6,14 +6,17 @@ import os
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from divtrace.api.arguments import LEAST_TOP_K, MOST_TOP_K, whole_number
 from divtrace.api.arms import Arms, arms_asked_for
+from divtrace.api.evidence_choice import check_level_holds, check_tensor_requests
 from divtrace.api.sources import foreseen_errors
 from divtrace.errors import DivtraceError
 from divtrace.recorder.targets import Replaced, unfinished_targets
+from divtrace.recorder.tensors import TensorSettings
 from divtrace.recording import (
     Arm,
     ArmResult,
@@ -60,6 +63,7 @@ def record(
     level: Level | str = Level.KV,
     top_k: int = 8,
     audit: int = 0,
+    tensors: TensorSettings | None = None,
     kv_blocks: int | None = None,
     kv_bytes: int | None = None,
     deterministic: bool = False,
@@ -79,6 +83,7 @@ def record(
         level: what a trace holds: tokens, logits, kv or tensors.
         top_k: logits kept per decision.
         audit: every so many steps, hold the K/V rows that are read against what was written; 0 never.
+        tensors: which whole arrays level `tensors` keeps.
         kv_blocks: blocks in the K/V pool.
         kv_bytes: the K/V pool by its size in bytes instead.
         deterministic: row-invariant kernels: `invariant` where it exists, else `gemv`.
@@ -95,9 +100,11 @@ def record(
         TraceError: a trace cannot be written.
     """
     watcher = watcher or RecordWatcher()
-    options = RecordOptions(_level(level), top_k, force, audit)
+    options = RecordOptions(_level(level), top_k, force, audit, tensors)
     _check_numbers(top_k, audit, kv_blocks, kv_bytes)
+    check_level_holds(options.level, audit, tensors)
     spec, where, folder_of_model = _read(workload)
+    check_tensor_requests(tensors, spec, where)
     if model is not None:
         spec = spec.model_copy(update={"model": model})
     spec = _with_policy(spec, deterministic, None if policy_file is None else Path(policy_file))
@@ -113,7 +120,7 @@ def record(
     results = {}
     for arm in chosen:
         overwrite = force or folder / f"{arm.name}.h5" in unfinished
-        own = RecordOptions(options.level, options.top_k, overwrite, options.audit_every)
+        own = replace(options, overwrite=overwrite)
         with watcher.running(arm) as on_step:
             results[arm.name] = record_arm(loaded, spec, arm, folder, own, on_step)
         watcher.finished(results[arm.name])

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from divtrace.api.arguments import LEAST_TOP_K, MOST_TOP_K
 from divtrace.commands.arguments import complete_arm
+from divtrace.commands.tensor_options import tensor_options, tensor_settings
 from divtrace.trace.schema import Level
 
 
@@ -28,6 +30,7 @@ from divtrace.trace.schema import Level
     "--audit", type=click.IntRange(0), default=0, metavar="N",
     help="Every N steps, hold the K/V rows that are read against what was written.",
 )  # fmt: skip
+@tensor_options
 @click.option("--kv-blocks", type=click.IntRange(1), default=None, help="Blocks in the K/V pool.")
 @click.option("--kv-bytes", type=click.IntRange(1), default=None, help="The K/V pool by its size in bytes.")
 @click.option("--deterministic", is_flag=True, help="Row-invariant kernels: invariant where it exists, else gemv.")
@@ -46,6 +49,7 @@ def command(
     deterministic: bool,
     policy_file: Path | None,
     force: bool,
+    **chosen_tensors: Any,
 ) -> None:
     """Run WORKLOAD once per arm; write OUTPUT/<arm>.h5.
 
@@ -57,6 +61,7 @@ def command(
       divtrace record case.yaml -o runs --deterministic
       divtrace record case.yaml -o runs --arm a:max_active=1 --arm b:max_active=2
       divtrace record case.yaml -o forced --arm serial:policy=gemv --level logits
+      divtrace record case.yaml -o whole --level tensors --tensor-ring 4 --tensor-gap 0.01 --tensor-layers 0,29
     """
     from divtrace.api.record import record
     from divtrace.commands.record_output import PrintedRecording
@@ -69,6 +74,7 @@ def command(
         level=level,
         top_k=top_k,
         audit=audit,
+        tensors=tensor_settings(**chosen_tensors),
         kv_blocks=kv_blocks,
         kv_bytes=kv_bytes,
         deterministic=deterministic,

@@ -38,7 +38,7 @@ class Recorder:
     does.
 
     Raises:
-        DivtraceError: there is no such hash.
+        DivtraceError: there is no such hash, or (when the run starts) no such layer.
         TraceError: the file exists and `overwrite` is False, or it cannot be written.
     """
 
@@ -77,6 +77,8 @@ class Recorder:
 
     def run_started(self, info: RunInfo) -> None:
         """Create the file with everything in it that is known before the first step."""
+        if self._tensors is not None:
+            self._tensors.check_layers(info.layers)
         header = Header(
             level=self.level,
             layers=info.layers,

@@ -13,6 +13,7 @@ from enum import StrEnum
 import numpy as np
 import numpy.typing as npt
 
+from divtrace.errors import DivtraceError
 from divtrace.recorder.hashing import as_numpy
 from divtrace.recorder.logits import top_logits
 from divtrace.recorder.step_flags import StepFlag
@@ -32,9 +33,9 @@ class Trigger(StrEnum):
 class TensorSettings:
     """What level `tensors` keeps.
 
-    Arrays of `sites` (module paths), K and V of `layers`, and logits, of all packed rows; with `request_ids`, only
-    in steps in which one of these runs. `steps` are kept in any case; the step in which a trigger fires is kept with
-    up to `ring_steps` steps before it: a gap below `gap_below`, NaN or Inf, or an audit failure.
+    Outputs of `sites` (module paths of linears), K and V of `layers`, and logits, of all packed rows; with
+    `request_ids`, only in steps in which one of these runs. `steps` are kept in any case; the step in which a trigger
+    fires is kept with up to `ring_steps` steps before it: a gap below `gap_below`, NaN or Inf, or an audit failure.
     """
 
     sites: tuple[str, ...] = ()
@@ -44,6 +45,23 @@ class TensorSettings:
     steps: range = range(0)
     ring_steps: int = 0
     gap_below: float | None = None
+
+    @property
+    def keeps_something(self) -> bool:
+        """True when some step's arrays can be kept: there are arrays, and steps or a ring."""
+        return bool(self.sites or self.layers or self.logits) and bool(len(self.steps) or self.ring_steps)
+
+    def check_layers(self, layers: int) -> None:
+        """Make sure that a model of so many layers has those that are named.
+
+        Raises:
+            DivtraceError: it has not.
+        """
+        for layer in self.layers:
+            if not 0 <= layer < layers:
+                raise DivtraceError(
+                    f"the choice of tensors names layer {layer}; the model has layers 0 to {layers - 1}."
+                )
 
     def wants(self, event: StepEvent) -> bool:
         """True when a step may be kept at all."""

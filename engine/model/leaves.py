@@ -11,13 +11,13 @@ from typing import cast
 import mlx.core as mx
 import mlx.nn as nn
 
-from engine.kernels.dispatch import Dispatcher
 from engine.kernels.site import LinearSite
+from engine.model.site_outputs import SiteOutputs
 
 
 def _run(leaf: nn.Module, x: mx.array) -> mx.array:
-    dispatcher = cast("Dispatcher", object.__getattribute__(leaf, "_dispatcher"))
-    return dispatcher.linear(cast("LinearSite", object.__getattribute__(leaf, "_site")), x)
+    outputs = cast("SiteOutputs", object.__getattribute__(leaf, "_outputs"))
+    return outputs.linear(cast("LinearSite", object.__getattribute__(leaf, "_site")), x)
 
 
 class RecordedLinear(nn.Linear):
@@ -52,7 +52,7 @@ class RecordedQuantizedEmbedding(nn.QuantizedEmbedding):
         return _run(self, x)
 
 
-def instrument(model: nn.Module, dispatcher: Dispatcher) -> dict[str, LinearSite]:
+def instrument(model: nn.Module, outputs: SiteOutputs) -> dict[str, LinearSite]:
     """Swap every linear-like leaf of `model`; returns its sites by module path."""
     sites: dict[str, LinearSite] = {}
     for path, leaf in model.named_modules():
@@ -72,7 +72,7 @@ def instrument(model: nn.Module, dispatcher: Dispatcher) -> dict[str, LinearSite
         # A site made by an earlier packed model is kept, because its dense weights are costly to make again.
         site = getattr(leaf, "_site", None) or LinearSite(path, leaf, native.__get__(leaf))
         leaf.__class__ = swapped
-        object.__setattr__(leaf, "_dispatcher", dispatcher)
+        object.__setattr__(leaf, "_outputs", outputs)
         object.__setattr__(leaf, "_site", site)
         sites[path] = site
     return sites
@@ -90,4 +90,4 @@ def uninstrument(model: nn.Module) -> None:
         original = originals.get(type(leaf))
         if original is not None:
             leaf.__class__ = original
-            object.__delattr__(leaf, "_dispatcher")
+            object.__delattr__(leaf, "_outputs")

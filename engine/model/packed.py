@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
@@ -16,7 +15,7 @@ import numpy.typing as npt
 from mlx_lm.models import cache as mlx_lm_cache
 
 from engine.batch import Batch, Segment, SegmentKind
-from engine.errors import SettingsError, UnsupportedModelError
+from engine.errors import UnsupportedModelError
 from engine.kernels.dispatch import Dispatcher
 from engine.kernels.policy import KernelPolicy
 from engine.kernels.site import LinearSite
@@ -27,16 +26,21 @@ from engine.model.interception import AttentionInterception
 from engine.model.invariant_attention import InvariantAttention
 from engine.model.layer_view import ForwardContext, LayerView
 from engine.model.leaves import instrument, uninstrument
+from engine.model.site_outputs import SiteOutputs, require_sites
 from engine.observer import LayerRows, Plan
 
 
 @dataclass(frozen=True, slots=True)
 class ForwardResult:
-    """`logits`: float32 (head_rows, vocabulary), in segment order. `kv_rows`: one entry per layer when captured."""
+    """`logits`: float32 (head_rows, vocabulary), in segment order. `kv_rows`: one entry per layer when captured.
+
+    `tensors`: outputs of the sites that are kept, by name, (rows, 1, N) and computed already.
+    """
 
     logits: npt.NDArray[np.float32]
     plan: Plan
     kv_rows: tuple[LayerRows, ...] | None
+    tensors: Mapping[str, mx.array] = field(default_factory=dict)
 
 
 class PackedModel:
@@ -53,11 +57,12 @@ class PackedModel:
         self.layers = len(self.windows)
         self._interception = AttentionInterception(model, LayerView)
         self._attention_sites = _attention_sites(model, self.layers)
-        self.sites: dict[str, LinearSite] = instrument(model, self.dispatcher)
+        self._outputs = SiteOutputs(self.dispatcher)
+        self.sites: dict[str, LinearSite] = instrument(model, self._outputs)
         self._interception.activate()
         try:
             if role == "target":  # a draft model may lack sites of the target, under whose policy it runs
-                _require_sites(policy, self.sites)
+                require_sites(policy.sites, self.sites, "site_policies")
             require_tiles(policy, self.sites.values())
             self.dispatcher.head_site = self._find_head()
         except BaseException:
@@ -85,6 +90,15 @@ class PackedModel:
     @policy.setter
     def policy(self, policy: KernelPolicy) -> None:
         self.dispatcher.policy = policy
+
+    def keep_outputs(self, sites: Collection[str]) -> None:
+        """Have every forward from now on keep the outputs of these linear sites.
+
+        Raises:
+            SettingsError: the model has no such site.
+        """
+        require_sites(sites, self.sites, "the choice of tensors")
+        self._outputs.wanted = frozenset(sites)
 
     def forward(self, batch: Batch, store: KVStore, capture_kv: bool = False) -> ForwardResult:
         """One forward over all rows of `batch`. The store must have room for every segment.
@@ -122,11 +136,14 @@ class PackedModel:
         if self.dispatcher.head_site is None:
             logits = logits[wanted]
         kept = tuple(capture) if capture is not None else None
-        return ForwardResult(self._to_numpy(logits, kept), self.dispatcher.plan(), kept)
+        tensors = self._outputs.take()
+        return ForwardResult(self._to_numpy(logits, kept, tensors), self.dispatcher.plan(), kept, tensors)
 
-    def _to_numpy(self, logits: mx.array, kept: tuple[LayerRows, ...] | None) -> npt.NDArray[np.float32]:
+    def _to_numpy(
+        self, logits: mx.array, kept: tuple[LayerRows, ...] | None, tensors: Mapping[str, mx.array]
+    ) -> npt.NDArray[np.float32]:
         # One evaluation for everything: what is captured must not be evaluated on its own (it could change a kernel).
-        arrays: list[Any] = [logits.astype(mx.float32)]
+        arrays: list[Any] = [logits.astype(mx.float32), *tensors.values()]
         if kept is not None:
             arrays += [a for rows in kept for a in (rows.keys, rows.values)]
         mx.eval(*arrays)
@@ -142,16 +159,6 @@ class PackedModel:
         linears = [choice for choice in result.plan if choice.operation == "linear"]
         is_head = bool(linears) and linears[-1].output_size == result.logits.shape[-1]
         return linears[-1].site if is_head else None
-
-
-def _require_sites(policy: KernelPolicy, sites: Mapping[str, LinearSite]) -> None:
-    unknown = sorted(set(policy.sites) - set(sites))
-    if unknown:
-        near = difflib.get_close_matches(unknown[0], sites, n=1, cutoff=0.0)
-        like = f", for example {near[0]}" if near else ""
-        raise SettingsError(
-            f"site_policies names {unknown[0]!r}, which is no linear site of this model; it has {len(sites)}{like}."
-        )
 
 
 def _attention_windows(model: nn.Module) -> list[int | None]:
