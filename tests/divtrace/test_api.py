@@ -245,11 +245,6 @@ def test_a_probe_that_makes_no_sense_is_refused(bad: dict[str, Any]) -> None:
         divtrace.probe(**bad)
 
 
-def _picks_tensors(option: str | None) -> bool:
-    """One of the options that together are the argument `tensors`."""
-    return str(option).startswith("tensor_")
-
-
 def test_a_command_has_the_options_of_its_function() -> None:
     import inspect
 
