@@ -48,7 +48,7 @@ def prove(
         found = _find_paths(search, joint_trials) if subject is Subject.PATHS else _find_row_counts(search)
     if search.is_exhausted:
         found = replace(
-            found, note="the search for the smallest set was ended after many re-runs; the set may not be the smallest"
+            found, note="the search for a smaller set ended at its limit of re-runs; the set may not be the smallest"
         )
     return _result(search, subject, controls, found)
 

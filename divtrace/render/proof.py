@@ -10,7 +10,7 @@ from divtrace.divergence.records import Token
 from divtrace.origin.records import OriginResult
 from divtrace.proof.records import Direction, Method, NeutralTrial, Outcome, ProofResult, Trial
 from divtrace.render.parts import line
-from divtrace.render.text import counted, listed, quoted
+from divtrace.render.text import counted, quoted, steps_named
 
 MOST_TRIALS = 6
 SWAP_WORDS = {
@@ -40,7 +40,7 @@ def trial_name(trial: Trial, proof: ProofResult) -> str:
     run, other = ("B", "A") if restores else ("A", "B")
     steps = [proof.candidates[i].step_b if restores else proof.candidates[i].step_a for i in trial.candidates]
     what = "paths" if trial.method is Method.PATH else "K/V rows"
-    return f"run {run} with {other}'s {what} in step {listed(map(str, steps), 4)}"
+    return f"run {run} with {other}'s {what} in {steps_named(steps)}"
 
 
 def trial_words(trial: Trial, proof: ProofResult, origins: OriginResult) -> str:
@@ -58,8 +58,8 @@ def trial_words(trial: Trial, proof: ProofResult, origins: OriginResult) -> str:
 
 def neutral_words(trial: NeutralTrial, proof: ProofResult, origins: OriginResult) -> str:
     """What both runs decide with row-independent kernels."""
-    steps = listed((str(proof.candidates[i].step_b) for i in trial.candidates), 4)
-    kernels = f"both runs with row-independent kernels in step {steps} of B"
+    steps = steps_named(proof.candidates[i].step_b for i in trial.candidates)
+    kernels = f"both runs with row-independent kernels in {steps} of B"
     bits = "equal bit for bit" if trial.same_logits else "different"
     if trial.token_a == trial.token_b:
         return f"{kernels}: both pick {_token(trial.token_a, origins)}, logits {bits}"

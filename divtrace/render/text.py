@@ -72,6 +72,18 @@ def listed(words: Iterable[str], most: int = 6) -> str:
     return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}" if items else "none"
 
 
+def steps_named(steps: Iterable[int], most: int = 12) -> str:
+    """`step 2`, `steps 2, 3 and 7`; a long set as its ranges, `steps 2 to 40 and 43`. A set has one name everywhere."""
+    ordered = sorted(set(steps))
+    parts = [str(step) for step in ordered]
+    if len(parts) > most:
+        starts = [step for step in ordered if step - 1 not in ordered]
+        ends = [step for step in ordered if step + 1 not in ordered]
+        spans = zip(starts, ends, strict=True)
+        parts = [str(first) if first == last else f"{first} to {last}" for first, last in spans]
+    return f"step{'s' if len(ordered) > 1 else ''} {listed(parts, most)}"
+
+
 def plain(renderable: RenderableType, width: int = 80) -> str:
     """What a terminal of this width without colours shows, without trailing blanks."""
     out = io.StringIO()

@@ -5,9 +5,11 @@ from __future__ import annotations
 from divtrace.align.index import TraceIndex
 from divtrace.align.runs import RunPair
 from divtrace.origin.records import OriginResult, PositionRange
+from divtrace.render.sentence import described_side
 from divtrace.report.evidence import cause_steps
 from divtrace.report.kv_map import read_kv_map
 from divtrace.report.model import Focus, OriginMark, Report, RequestPage, StringTable
+from divtrace.report.page_text import page_text
 from divtrace.report.requests import RequestReader, in_reading_order
 from divtrace.report.runs import read_run
 from divtrace.trace.reader import Trace
@@ -66,6 +68,8 @@ def _focus(runs: RunPair, origins: OriginResult, causes: frozenset[tuple[int, in
             positions=_ranges(origin.positions),
             layer=origin.layer,
             is_cause=(origin.step_a, origin.step_b) in causes,
+            run="AB".index(described_side(origin)[0]),
+            joined=sorted({page_text(s.request) for crossing in origin.crossings for s in crossing.joined}),
         )
         for origin in origins.origins
     ]

@@ -1,12 +1,15 @@
-"""Pieces of the story that tables use too: the origin it is about, who joined, what crossed a threshold, the proof."""
+"""Pieces of the story that tables use too: the origin it is about, who joined, what crossed a threshold."""
 
 from __future__ import annotations
 
-from divtrace.origin.records import Crossing, Origin, OriginResult
-from divtrace.proof.records import Direction, Method, ProofResult, Trial
+from divtrace.origin.records import BatchSegment, Crossing, JoinedSegment, Origin
+from divtrace.proof.records import ProofResult
+from divtrace.render.sentence import described_side
 from divtrace.render.text import counted, listed
 from divtrace.report.page_text import short_text
 from divtrace.verdict.records import BlameResult, Confidence
+
+SPACE = "\u2423"
 
 CONFIDENCE_BADGES = {
     Confidence.PROVEN: "proven by re-running, both ways",
@@ -32,14 +35,25 @@ def cause_steps(proof: ProofResult | None) -> frozenset[tuple[int, int]]:
     return frozenset((proof.candidates[i].step_a, proof.candidates[i].step_b) for i in proof.cause)
 
 
-def who_joined(origin: Origin) -> str:
-    """`follower's prefill of 49 rows`, or an empty string where nobody joined."""
-    joined = {(s.request, s.kind, s.rows) for crossing in origin.crossings for s in crossing.joined}
-    return (
-        listed(f"{short_text(request)}’s {kind} of {counted(rows, 'row')}" for request, kind, rows in sorted(joined))
-        if joined
-        else ""
-    )
+def who_joined(blame: BlameResult, origin: Origin) -> str:
+    """`follower’s prefill of 49 rows`, `the first 28 of follower’s 122 prompt rows`, or an empty string."""
+    run, _, batch = described_side(origin)
+    prompts = {(r.id_b if run == "B" else r.id_a): r.prompt_tokens for r in blame.diff.requests}
+    segments = {segment.request: segment for segment in batch.segments}
+    joined = {segment for crossing in origin.crossings for segment in crossing.joined}
+    in_order = sorted(joined, key=lambda segment: (segment.request, segment.kind, segment.rows))
+    words = [_joined_words(s, segments.get(s.request), prompts.get(s.request)) for s in in_order]
+    return listed(words) if words else ""
+
+
+def _joined_words(joined: JoinedSegment, segment: BatchSegment | None, prompt_tokens: int | None) -> str:
+    request = short_text(joined.request)
+    is_whole = segment is None or prompt_tokens is None or joined.rows >= prompt_tokens
+    if is_whole or segment is None or joined.kind != "prefill" or joined.rows != segment.rows:
+        return f"{request}’s {joined.kind} of {counted(joined.rows, 'row')}"
+    if segment.first_position == 0:
+        return f"the first {joined.rows} of {request}’s {prompt_tokens} prompt rows"
+    return f"{counted(joined.rows, 'row')} of {request}’s {prompt_tokens} prompt rows"
 
 
 def main_crossing(origin: Origin) -> Crossing | None:
@@ -61,50 +75,13 @@ def crossing_sentence(crossing: Crossing) -> str:
     return f"{why}, so {sites} ({classes}) took {short_text(taken)} instead of {short_text(usual)}"
 
 
-def proof_line(blame: BlameResult) -> str:
-    """One line: what was re-run and what came of it."""
-    proof, origins = blame.proof, blame.origins
-    if proof is None or origins is None:
-        return f"{CONFIDENCE_BADGES[blame.confidence].capitalize()}. {_evidence(blame)}"
-    parts = [_trial_words(trial, proof, origins) for trial in _telling_trials(proof)]
-    equal = [control for control in proof.controls if control.is_equal]
-    if equal:
-        parts.append(f"{counted(len(equal), 'unchanged replay')} gave every bit again")
-    if proof.swap_agrees:
-        parts.append("swapping the K/V rows of that step instead gives the same")
-    return (
-        f"{CONFIDENCE_BADGES[blame.confidence].capitalize()}: {'; '.join(parts)}." if parts else sentence(blame.reason)
-    )
-
-
-def _telling_trials(proof: ProofResult) -> list[Trial]:
-    """The smallest trial of each direction that brought the other token."""
-    found = []
-    for direction in Direction:
-        same_way = (t for t in proof.trials if t.direction is direction and t.method is Method.PATH)
-        flips = [trial for trial in same_way if trial.flips]
-        found += sorted(flips, key=lambda trial: len(trial.candidates))[:1]
-    return found
-
-
-def _trial_words(trial: Trial, proof: ProofResult, origins: OriginResult) -> str:
-    restores = trial.direction is Direction.RESTORE
-    run, other = ("B", "A") if restores else ("A", "B")
-    token = origins.token_a if restores else origins.token_b
-    steps = [proof.candidates[i].step_b if restores else proof.candidates[i].step_a for i in trial.candidates]
-    where = f"step {steps[0]}" if len(steps) == 1 else f"steps {listed(map(str, steps), 5)}"
-    outcome = f"writes {quoted_text(token.text)}, as {other} did" if origins.flipped else f"computes {other}’s logits"
-    return f"{run} with {other}’s kernels in {where} alone {outcome}"
-
-
-def _evidence(blame: BlameResult) -> str:
-    held = [control for control in blame.controls if control.holds]
-    return sentence("; ".join(control.evidence for control in held)) if held else ""
-
-
 def quoted_text(text: str) -> str:
-    """Text of a token between quotation marks, on one line."""
-    return f"“{short_text(text, 32)}”".replace("\n", "\\n")
+    """Text of a token between quotation marks, on one line; spaces at its ends are visible."""
+    shown = short_text(text, 32).replace("\n", "\\n")
+    inner = shown.strip(" ")
+    before = len(shown) - len(shown.lstrip(" "))
+    after = len(shown) - len(inner) - before
+    return f"“{SPACE * before}{inner}{SPACE * after}”"
 
 
 def sentence(text: str) -> str:

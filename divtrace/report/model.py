@@ -142,7 +142,7 @@ class KvMap:
 
 @dataclass(frozen=True, slots=True)
 class OriginMark:
-    """Where an origin lies in both runs."""
+    """Where an origin lies in both runs. `run`: 0 or 1, the run that left its usual kernels; `joined`: who came in."""
 
     step_a: int
     step_b: int
@@ -151,6 +151,8 @@ class OriginMark:
     positions: list[tuple[int, int]]
     layer: int
     is_cause: bool
+    run: int
+    joined: list[str]
 
 
 @dataclass(frozen=True, slots=True)

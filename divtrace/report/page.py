@@ -16,9 +16,10 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
+from divtrace.report.chain import ChainCard
 from divtrace.report.model import Report
 from divtrace.report.story import Story
-from divtrace.report.tables import ChainCard, PageTable
+from divtrace.report.tables import PageTable
 
 STYLES = ("uplot/uPlot.min.css", "report.css")
 SCRIPTS = (
@@ -49,6 +50,7 @@ class Page:
     title: str
     story: Story | None
     chain: tuple[ChainCard, ...]
+    glossary: tuple[tuple[str, str], ...]
     origin: PageTable | None
     controls: PageTable | None
     trials: PageTable | None

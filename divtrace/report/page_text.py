@@ -11,7 +11,7 @@ from divtrace.render.text import visible
 # Joiners and the variation selectors' base: emoji and several scripts are made of them, and they steer nothing.
 _KEPT = frozenset("\n\u200c\u200d")
 _ORDINARY = re.compile(r"[\x20-\x7e\u00a1-\u00ac\u00ae-\u0377]*")
-PART_OF_A_CHARACTER = "\u2423"
+PART_OF_A_CHARACTER = "\u25cc"
 
 
 def page_text(text: str) -> str:
@@ -22,7 +22,7 @@ def page_text(text: str) -> str:
 
 
 def token_texts(pieces: Iterable[bytes]) -> Iterator[str]:
-    """One text a token. A character whose bytes lie in several tokens is shown with the last; the others show `␣`."""
+    """One text a token. A character whose bytes lie in several tokens is shown with the last; the others show `◌`."""
     decoder = codecs.getincrementaldecoder("utf-8")(errors="backslashreplace")
     for piece in pieces:
         text = decoder.decode(piece)

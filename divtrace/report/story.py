@@ -12,29 +12,21 @@ from divtrace.origin.records import Origin, OriginKind
 from divtrace.render.sentence import described_side
 from divtrace.render.text import counted
 from divtrace.render.verdict import NATURE_WORDS, verdict_sentence
+from divtrace.report.advice import ROUNDING_VERDICTS, what_next
 from divtrace.report.evidence import (
     CONFIDENCE_BADGES,
+    SPACE,
     cause_steps,
     crossing_sentence,
     main_crossing,
     origin_of,
-    proof_line,
     quoted_text,
     sentence,
     who_joined,
 )
 from divtrace.report.page_text import short_text
-from divtrace.verdict.records import BlameResult, Confidence, Nature, Verdict
-
-ROUNDING_VERDICTS = frozenset(
-    {
-        Verdict.KERNEL_PATH,
-        Verdict.ATTENTION_SPLIT,
-        Verdict.CHUNK_BOUNDARY,
-        Verdict.PREFIX_CACHE_REUSE,
-        Verdict.PREEMPTION_RECOMPUTE,
-    }
-)
+from divtrace.report.proof_words import cause_roles, is_exact, proof_limits, proof_line
+from divtrace.verdict.records import BlameResult, Confidence, Nature
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +39,21 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """The top of the page. `tone` (rounding, bug, inputs, undecided, nothing) picks the sign beside the answer."""
+    """The top of the page. `tone` (rounding, bug, inputs, undecided, nothing) picks the sign beside the answer.
+
+    `reading`: how counts and marks on the page are meant. `next_step`: what to do about the verdict.
+    """
 
     headline: str
     subtitle: str
+    reading: str
     verdict: str
     confidence: str
     proof: str
     is_it_a_bug: str
     because: str
     tone: str
+    next_step: str
     answers: tuple[Answer, ...]
     exact: str
 
@@ -66,12 +63,14 @@ def tell(blame: BlameResult) -> Story:
     return Story(
         headline=_headline(blame),
         subtitle=_subtitle(blame),
+        reading=_reading(blame),
         verdict=blame.verdict.value,
         confidence=CONFIDENCE_BADGES[blame.confidence],
         proof=proof_line(blame),
         is_it_a_bug=_bug_words(blame),
         because=sentence(blame.reason),
         tone=blame.nature.name.lower(),
+        next_step=what_next(blame),
         answers=_answers(blame),
         exact=verdict_sentence(blame),
     )
@@ -91,10 +90,10 @@ def _headline(blame: BlameResult) -> str:
         return sentence(f"{what}: {blame.reason}")
     run, step, _ = described_side(origin)
     before = origin.steps_before_b if run == "B" else origin.steps_before_a
-    place = f"{counted(before, 'step')} earlier, in step {step} of {_run_name(blame, run)}"
+    place = f"{counted(before, 'step')} earlier, in step {step} of run {run} ({_run_name(blame, run)})"
     causes = len(cause_steps(blame.proof))
     when = (place if before else "in that very step") + (f", the first of {causes} steps that matter" * (causes > 1))
-    joined = who_joined(origin)
+    joined = who_joined(blame, origin)
     cause = f"{joined} joined its batch" if joined else "its rows were computed in another batch"
     link = " because" if blame.confidence in (Confidence.PROVEN, Confidence.SHOWN) else "; suspected cause:"
     return f"{what}{link} {cause} {when}."
@@ -116,6 +115,18 @@ def _subtitle(blame: BlameResult) -> str:
     )
 
 
+def _reading(blame: BlameResult) -> str:
+    """How to read this page's numbers and marks, in one line; empty where nothing was walked."""
+    origins = blame.origins
+    if origins is None:
+        return ""
+    shown = quoted_text(origins.token_a.text) + quoted_text(origins.token_b.text)
+    mark = f"{SPACE} is a space. " if SPACE in shown else ""
+    drafts = [run for r in blame.diff.requests if r.id_a == origins.request_a for run in (r.drafts_a, r.drafts_b)]
+    several = " A step can write several tokens, where guessed ones (drafts) are accepted."
+    return f"{mark}Tokens, positions, steps and layers count from 0.{several * any(d.accepted_tokens for d in drafts)}"
+
+
 def _bug_words(blame: BlameResult) -> str:
     if blame.nature is Nature.UNDECIDED and blame.verdict in ROUNDING_VERDICTS:
         return "Not proven yet; it looks like rounding"
@@ -130,14 +141,15 @@ def _answers(blame: BlameResult) -> tuple[Answer, ...]:
     none = f"None. {short_text(origins.request_a)} is the one whose state differs first."
     parted = origins.flipped or origins.failed
     answers = [Answer("Which request split?", short_text(origins.request_a) if parted else none)]
-    text = f"Output token {origins.output_index} (position {origins.position}): {_subtitle(blame)}"
+    place = f"position {origins.position}: prompt tokens count too"
+    text = f"Output token {origins.output_index} ({place}). {_subtitle(blame)}"
     answers.append(Answer("At which token?", text))
     origin = origin_of(blame)
     if origin is not None:
         answers.append(Answer("Which step caused it?", _step_words(blame, origin)))
-        joined = who_joined(origin)
+        joined = who_joined(blame, origin)
         crossing = main_crossing(origin)
-        company = f"{joined}." if joined else "Nobody."
+        company = sentence(joined) if joined else "Nobody."
         answers.append(
             Answer(
                 "What joined the batch there?",
@@ -145,8 +157,18 @@ def _answers(blame: BlameResult) -> tuple[Answer, ...]:
             )
         )
     answers.append(Answer("Is it a bug?", f"{_bug_words(blame)}. {sentence(blame.reason)}"))
-    answers.append(Answer("How sure are we?", proof_line(blame)))
+    answers.append(Answer("How sure are we, and of what not?", _sure_words(blame)))
     return tuple(answers)
+
+
+def _sure_words(blame: BlameResult) -> str:
+    """The badge, and whether exact logits came back; where nothing was proven, what was seen."""
+    if not proof_limits(blame):
+        return proof_line(blame)
+    badge = f"{CONFIDENCE_BADGES[blame.confidence].capitalize()}, for this one decision."
+    what = "token and its exact logits" if is_exact(blame) else "token, not always its exact logits"
+    where = "the note under the table of re-runs says more, and what they do not show"
+    return f"{badge} The re-runs give the other run’s {what}; {where}."
 
 
 def _step_words(blame: BlameResult, origin: Origin) -> str:
@@ -157,7 +179,8 @@ def _step_words(blame: BlameResult, origin: Origin) -> str:
     when = f"{counted(before, 'step')} before the split" if before else "the step of the split itself"
     other = f" (step {origin.step_a} of A computed the same rows)" if run == "B" else f" (step {origin.step_b} of B)"
     sure = {Confidence.SUSPECTED: "Suspected: step", Confidence.NONE: "Not known; the first difference is in step"}
-    return f"{sure.get(blame.confidence, 'Step')} {step} of run {run}, {_run_name(blame, run)}, {when}{other}."
+    place = f"{sure.get(blame.confidence, 'Step')} {step} of run {run}, {when}{other}."
+    return " ".join([place, *cause_roles(blame)])
 
 
 def _run_name(blame: BlameResult, run: str) -> str:

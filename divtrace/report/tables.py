@@ -6,14 +6,18 @@ from dataclasses import dataclass
 
 from divtrace.divergence.records import DraftStatistics, RequestDiff
 from divtrace.origin.records import BatchRecord, OriginResult
-from divtrace.proof.records import Method, NeutralTrial, ProofResult, Trial
+from divtrace.proof.records import Direction, Method, NeutralTrial, ProofResult, Trial
 from divtrace.render.measurements import AGREEMENT_WORDS
-from divtrace.render.proof import trial_name
-from divtrace.render.text import counted, drift, listed, logit, positions
-from divtrace.report.evidence import crossing_sentence, main_crossing, origin_of, quoted_text, who_joined
+from divtrace.render.text import logit, steps_named
+from divtrace.report.evidence import origin_of, quoted_text
 from divtrace.report.page_text import page_text, short_text
+from divtrace.report.proof_words import proof_limits
 from divtrace.verdict.records import BlameResult
 
+_TRIALS_NOTE = (
+    "Gap: here the logit of the run’s own token minus that of the other run’s token; below zero the other token is "
+    "written. Gap drift: how far the swap moved it."
+)
 MARKS = {True: "✓ holds", False: "✗ fails", None: "– not asked"}
 LONGEST_TABLE = 200
 PAST_FLIP_ROWS = 40
@@ -29,19 +33,14 @@ class PageTable:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ChainCard:
-    """One station between the cause and the flip."""
-
-    name: str
-    where: str
-    lines: tuple[str, ...]
-
-
 def controls_table(blame: BlameResult) -> PageTable:
     """What was checked first."""
     rows = tuple((page_text(c.name), MARKS[c.holds], page_text(c.evidence)) for c in blame.controls)
-    return PageTable("Controls: what must hold before anything is blamed", ("control", "result", "evidence"), rows)
+    played = blame.proof is not None or any(c.name == "A against A" for c in blame.controls)
+    note = "A run is played back up to the split: what comes later cannot have caused it." if played else ""
+    return PageTable(
+        "Controls: what must hold before anything is blamed", ("control", "result", "evidence"), rows, note
+    )
 
 
 def trials_table(blame: BlameResult) -> PageTable | None:
@@ -49,14 +48,24 @@ def trials_table(blame: BlameResult) -> PageTable | None:
     proof, origins = blame.proof, blame.origins
     if proof is None or origins is None or not proof.trials:
         return None
-    heads = ("re-run", "sites", "wrote", "as the other run?", "margin before", "margin after", "moved by")
+    heads = (
+        "run",
+        "what was swapped in",
+        "in",
+        "sites",
+        "wrote",
+        "as the other run?",
+        "gap before",
+        "gap after",
+        "gap drift",
+    )
     rows = tuple(_trial_row(trial, proof, origins) for trial in proof.trials)
     rows += tuple(_neutral_row(trial, proof, origins) for trial in proof.neutral_trials)
     return PageTable(
-        "Counterfactuals: one run again, with only the named steps made like the other run",
+        "Re-runs (counterfactuals): one run again, with only the named steps made like the other run",
         heads,
         rows,
-        "Margin: the logit of the run's own token minus that of the other run's token. It flips below zero.",
+        " ".join(part for part in (_TRIALS_NOTE, proof_limits(blame)) if part),
     )
 
 
@@ -66,7 +75,7 @@ def reference_table(blame: BlameResult) -> PageTable | None:
     if reference is None or not reference.logits:
         return None
     rows = tuple(
-        (quoted_text(e.token.text), logit(e.reference), logit(e.a), logit(e.b), drift(e.error_a), drift(e.error_b))
+        (quoted_text(e.token.text), logit(e.reference), logit(e.a), logit(e.b), _signed(e.error_a), _signed(e.error_b))
         for e in reference.logits
     )
     heads = ("token", "float64", "A", "B", "error of A", "error of B")
@@ -82,7 +91,7 @@ def past_flip_table(blame: BlameResult) -> PageTable | None:
         (str(at.position), f"{at.largest:.3g}", f"{at.median:.3g}", "✓ yes" if at.same_choice else "✗ no")
         for at in past.positions[:PAST_FLIP_ROWS]
     )
-    heads = ("position", "largest drift", "median drift", "same choice?")
+    heads = ("position", "largest logit drift", "median logit drift", "same choice?")
     left = len(past.positions) - len(rows)
     note = f"{left} more positions were measured." if left else ""
     return PageTable("Past the decision, both runs fed run A’s tokens", heads, rows, note)
@@ -108,7 +117,7 @@ def requests_table(blame: BlameResult) -> PageTable:
         "split at position",
         "token A",
         "token B",
-        "differing KV rows",
+        "differing K/V rows",
     )
     rows = tuple(_request_row(request) for request in requests[:LONGEST_TABLE])
     left = len(requests) - len(rows)
@@ -134,67 +143,16 @@ def origin_table(blame: BlameResult) -> PageTable | None:
     return PageTable("The batch of the origin, in both runs", heads, rows)
 
 
-def chain(blame: BlameResult) -> tuple[ChainCard, ...]:
-    """Origin, carriers and flip as three stations; empty where no origin was found."""
-    origins, origin = blame.origins, origin_of(blame)
-    if origins is None or origin is None:
-        return ()
-    return (_origin_card(blame), _carrier_card(origins), _flip_card(origins))
-
-
-def _origin_card(blame: BlameResult) -> ChainCard:
-    origin = origin_of(blame)
-    assert origin is not None
-    joined, crossing = who_joined(origin), main_crossing(origin)
-    lines = [f"Joined the batch: {joined}."] if joined else []
-    lines += [f"{crossing_sentence(crossing)}."] if crossing else [f"What the trace shows: {origin.kind.value}."]
-    first = (
-        f"layer {origin.layer}, {positions(origin.positions)}" if origin.tensor != "logits" else "the logits themselves"
-    )
-    moved = f", moved by {origin.drift.magnitude:.2g}" if origin.drift is not None and origin.drift.magnitude else ""
-    lines.append(f"First difference: {first}{moved}.")
-    more = len(blame.origins.origins) - 1 if blame.origins is not None else 0
-    lines += [f"{counted(more, 'more origin')} found, see the timeline."] if more else []
-    return ChainCard("Origin", f"step {origin.step_a} of A, step {origin.step_b} of B", tuple(lines))
-
-
-def _carrier_card(origins: OriginResult) -> ChainCard:
-    carriers = origins.carriers
-    if not carriers.rows:
-        return ChainCard(
-            "Carriers", "none", ("No later row holds the difference: the decision read the origin’s rows.",)
-        )
-    lines = [f"{counted(carriers.rows, 'KV row')} read by the decision were computed from differing rows."]
-    history = origins.divergence.flip if origins.divergence is not None else None
-    if history is not None and history.median_drift_before is not None:
-        lines.append(
-            f"Logits drifted by {history.median_drift_before:.2g} (median), {history.largest_drift_before:.2g} at most "
-            "and changed no token: every gap was larger."
-        )
-    return ChainCard("Carriers", positions(carriers.positions), tuple(lines))
-
-
-def _flip_card(origins: OriginResult) -> ChainCard:
-    where = f"position {origins.position}, step {origins.step_a} of A, step {origins.step_b} of B"
-    found = origins.divergence
-    if origins.failed:
-        lines = [f"No token was possible in run {' and '.join(origins.failed)}."]
-        return ChainCard("Failure", where, tuple(lines))
-    if found is None:
-        return ChainCard("Decision", where, ("Both runs decided alike; the logits differ.",))
-    lines = [f"A wrote {quoted_text(found.token_a.text)}, B wrote {quoted_text(found.token_b.text)}."]
-    if found.gap_a is not None and found.flip.differential_drift is not None:
-        sign = "smaller" if found.gap_a <= abs(found.flip.differential_drift) else "larger"
-        lines.append(f"Gap in A {found.gap_a:.3g}, {sign} than the drift {abs(found.flip.differential_drift):.3g}.")
-    lines.append(f"{found.flip.reason[:1].upper()}{found.flip.reason[1:]}.")
-    return ChainCard("Flip" if origins.flipped else "Decision", where, tuple(lines))
-
-
 def _trial_row(trial: Trial, proof: ProofResult, origins: OriginResult) -> tuple[str, ...]:
     sites = sum(len(proof.candidates[i].sites) for i in trial.candidates)
-    moved = "–" if trial.drift is None else f"{trial.drift:+.3g}"
+    moved = _signed(trial.drift)
+    run, other = ("B", "A") if trial.direction is Direction.RESTORE else ("A", "B")
+    candidates = [proof.candidates[i] for i in trial.candidates]
+    what = "kernels" if trial.method is Method.PATH else "K/V rows"
     return (
-        trial_name(trial, proof),
+        run,
+        f"run {other}’s {what}",
+        steps_named(c.step_b if run == "B" else c.step_a for c in candidates),
         str(sites) if trial.method is Method.PATH else "–",
         _wrote(trial.chosen_token, origins),
         "✓ yes" if trial.flips else "✗ no",
@@ -205,10 +163,10 @@ def _trial_row(trial: Trial, proof: ProofResult, origins: OriginResult) -> tuple
 
 
 def _neutral_row(trial: NeutralTrial, proof: ProofResult, origins: OriginResult) -> tuple[str, ...]:
-    steps = listed((str(proof.candidates[i].step_b) for i in trial.candidates), 4)
+    steps = steps_named(proof.candidates[i].step_b for i in trial.candidates)
     wrote = f"A {_wrote(trial.token_a, origins)}, B {_wrote(trial.token_b, origins)}"
-    name = f"both runs with row-independent kernels in step {steps} of B"
-    return (name, "–", wrote, "✓ they agree" if trial.agree else "✗ they differ", "–", "–", "–")
+    agree = "✓ they agree" if trial.agree else "✗ they differ"
+    return ("A and B", "row-independent kernels", f"{steps} of B", "–", wrote, agree, "–", "–", "–")
 
 
 def _wrote(token: int, origins: OriginResult) -> str:
@@ -247,6 +205,10 @@ def _batch_rows(run: str, batch: BatchRecord) -> tuple[tuple[str, ...], ...]:
 
 def _drafts(drafts: DraftStatistics) -> tuple[str, str]:
     return f"{drafts.accepted_tokens} of {drafts.proposed_tokens}", f"{100 * drafts.acceptance:.0f} %"
+
+
+def _signed(value: float | None) -> str:
+    return "–" if value is None else f"{value:+.6f}"
 
 
 def _or_dash(value: str | None) -> str:

@@ -8,11 +8,12 @@ from pathlib import Path
 
 from divtrace import __version__
 from divtrace.report.build import build_pair, build_single
+from divtrace.report.chain import chain
+from divtrace.report.glossary import glossary
 from divtrace.report.page import Page, render_page
 from divtrace.report.page_text import page_text
 from divtrace.report.story import tell
 from divtrace.report.tables import (
-    chain,
     controls_table,
     drafts_table,
     origin_table,
@@ -57,6 +58,7 @@ def _single_html(trace: Trace, commands: tuple[str, ...]) -> str:
         title=f"{report.runs[0].name}: one run",
         story=None,
         chain=(),
+        glossary=glossary(report),
         origin=None,
         controls=None,
         trials=None,
@@ -79,6 +81,7 @@ def _pair_html(a: Trace, b: Trace, blame: BlameResult, commands: tuple[str, ...]
         title=f"{report.runs[0].name} against {report.runs[1].name}: {blame.verdict.value}",
         story=tell(blame),
         chain=chain(blame),
+        glossary=glossary(report),
         origin=origin_table(blame),
         controls=controls_table(blame),
         trials=trials_table(blame),

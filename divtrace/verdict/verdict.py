@@ -220,14 +220,16 @@ def _proof_reason(proof: ProofResult) -> str:
             Causality.ONE: _one_cause(proof, outcome),
             Causality.EITHER: "several choices are each enough by themselves; only changing all of them restores "
             "run A's outcome",
-            Causality.JOINT: f"{outcome} come{'s' if by_token else ''} only when these choices act together",
+            Causality.JOINT: _joint_cause(proof, by_token),
         }.get(
             proof.causality,
             f"taking this choice away restores run A's outcome; alone it does not bring {outcome}",
         )
+    swapped = {proof.candidates[i].step_b for some in (proof.cause, *proof.sufficient) for i in some}
+    place = "that step" if len(swapped) == 1 else "the same steps"
     swap = {
-        True: "; swapping the K/V rows of that step, paths left alone, says the same",
-        False: "; but swapping the K/V rows of that step does not come out the same, so part of the effect took "
+        True: f"; swapping the K/V rows of {place}, paths left alone, says the same",
+        False: f"; but swapping the K/V rows of {place} does not come out the same, so part of the effect took "
         "another way",
         None: "",
     }
@@ -240,6 +242,17 @@ def _one_cause(proof: ProofResult, outcome: str) -> str:
     if Direction.INDUCE in by_path:
         return f"changing only this choice brings {outcome}, in both directions"
     return f"taking this choice away brings {outcome}; in run A its K/V rows, and nothing else of run B, do the same"
+
+
+def _joint_cause(proof: ProofResult, by_token: bool) -> str:
+    """What is enough to undo it, and what it takes to bring it about."""
+    undone = {proof.candidates[i].step_b for i in proof.cause}
+    together = {proof.candidates[i].step_a for some in proof.sufficient for i in some}
+    what = "token" if by_token else "logits"
+    return (
+        f"undoing {len(undone)} step{'s' * (len(undone) > 1)} in run B is enough to bring run A's {what} back; to "
+        f"bring run B's {what} about in run A takes {len(together)} steps together"
+    )
 
 
 def _undecidable(origins: OriginResult, reason: str) -> Judgement:

@@ -36,6 +36,8 @@ const report = (() => {
     side: (page, run) => (run === 0 ? page.a : page.b),
     counted: (count, word) => `${count.toLocaleString("en")} ${word}${count === 1 ? "" : "s"}`,
     number: (value, digits = 3) => (value === null || value === undefined ? "–" : Number(value).toPrecision(digits)),
+    // Between quotation marks, spaces at the ends visible.
+    quoted: (text) => `“${text.replaceAll("\n", "↵").replace(/^ +| +$/g, (spaces) => "␣".repeat(spaces.length))}”`,
     oneLine: (text) => text.replaceAll("\n", "↵"),
     runName: (run) => (data.runs.length === 2 ? `run ${data.runs[run].label}, ${data.runs[run].name}` : data.runs[run].name),
   };

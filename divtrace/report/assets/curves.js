@@ -1,5 +1,5 @@
 "use strict";
-// Gap and drift of each decision of the shown request, on a logarithmic scale.
+// Gap, gap drift and logit drift of each decision of the shown request, on a logarithmic scale.
 (() => {
   const box = report.byId("curve");
   const lead = report.byId("curves-lead");
@@ -26,10 +26,12 @@
       return;
     }
     lead.textContent = words(page, found);
+    legend(page, found);
     table(page, found);
     const values = found.columns.slice(1).flat().filter((value) => value !== null);
     if (values.length === 0) return;
-    const limits = [Math.min(...values) / 2, Math.max(...values) * 2];
+    // Room above the curves for the words at the upright lines.
+    const limits = [Math.min(...values) / 2, Math.max(...values) * 30];
     chart = new uPlot(options(page, found, limits), found.columns, box);
     chart.over.addEventListener("click", () => {
       if (chart.cursor.idx !== null) chooseDecision(page, chart.cursor.idx);
@@ -51,14 +53,44 @@
   }
 
   function words(page, found) {
-    const parts = [`Gap: how far the best logit lies above the second. ${found.hasDrift ? "Drift: how far the margin between these two moved from run A to run B. A token can only flip where the drift reaches the gap." : ""}`];
+    const parts = [`Gap: how far the best logit lies above the second. ${found.hasDrift ? "Gap drift: how far that distance moved from run A to run B. The token can only change where the gap drift reaches the gap. Logit drift: the largest move of any one logit." : ""}`];
     const zero = found.drifts.filter((value) => value === 0).length;
-    if (zero) parts.push(`${zero} of ${found.drifts.length} drifts ${zero === 1 ? "is" : "are"} exactly zero and ${zero === 1 ? "has" : "have"} no point on this scale.`);
+    if (zero) parts.push(`${zero} of ${found.drifts.length} gap drifts ${zero === 1 ? "is" : "are"} exactly zero and ${zero === 1 ? "has" : "have"} no point on this scale.`);
     if (found.hasDrift && page.split !== null) {
       const drifting = found.drifts.filter((value, place) => value > 0 && page.prompt_tokens + place < page.split).length;
-      if (drifting) parts.push(`Here the drift sat there for ${report.counted(drifting, "decision")} before a gap was small enough.`);
+      if (drifting) parts.push(`Here the gap drift sat there for ${report.counted(drifting, "decision")} before a gap was small enough.`);
     }
     return parts.join(" ");
+  }
+
+  // Room right of the split, so that the crossing does not lie on the frame.
+  function withRoom(page, found, low, high) {
+    const { positions } = found;
+    const last = positions[positions.length - 1];
+    if (page.split === null || low > positions[0] || high < last) return [low, high];
+    const plot = report.pageWidth(box) - 90;
+    const room = isNarrow() ? 60 : 135;
+    return [low, last + Math.max(1, ((last - low) * room) / Math.max(room, plot - room))];
+  }
+
+  function isNarrow() {
+    return report.pageWidth(box) < 600;
+  }
+
+  // One notation on the whole axis: decimals, or powers where decimals would be long.
+  function powers(splits) {
+    const isLong = splits.some((value) => value !== null && (value < 1e-6 || value > 1e6));
+    return splits.map((value) => {
+      if (value === null) return "";
+      const power = Math.round(Math.log10(value));
+      return isLong ? `1e${power}` : value.toFixed(Math.max(0, -power));
+    });
+  }
+
+  function legend(page, found) {
+    const items = [report.lineSwatch("run-a", [], report.isPair ? `gap in ${page.a ? "A" : "B"}` : "gap", 1.2, 5)];
+    if (found.hasDrift) items.push(report.lineSwatch("mark", [7, 3], "gap drift", 2, 4), report.lineSwatch("muted", [2, 3], "logit drift"));
+    report.byId("curve-legend").replaceChildren(...items);
   }
 
   function options(page, found, limits) {
@@ -67,62 +99,75 @@
     const dots = (colour, size) => ({ show: true, size, fill: report.colour(colour), stroke: report.colour(colour) });
     return {
       width: report.pageWidth(box), height: 300, padding: [14, 14, 0, 0],
-      cursor: { drag: { x: true, y: false } }, legend: { live: false, markers: { width: 0, fill: (self, index) => self.series[index].stroke(self, index) } },
-      scales: { x: { time: false }, y: { distr: 3, range: (_, low, high) => (low === null ? limits : [Math.min(low / 2, limits[0]), Math.max(high * 2, limits[1])]) } },
+      cursor: { drag: { x: true, y: false } }, legend: { show: false },
+      scales: { x: { time: false, range: (_, low, high) => withRoom(page, found, low, high) }, y: { distr: 3, range: (_, low, high) => (low === null ? limits : [Math.min(low / 2, limits[0]), Math.max(high * 2, limits[1])]) } },
       axes: [
         { label: "position", labelSize: 20, stroke: report.colour("muted"), grid: { stroke: report.colour("line"), width: 1 }, ticks: { stroke: report.colour("line") }, font: "11px system-ui", labelFont: "12px system-ui", incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000] },
         { label: "logits, log scale", labelSize: 18, size: 68, stroke: report.colour("muted"), grid: { stroke: report.colour("line"), width: 1, filter: (_, splits) => splits }, ticks: { show: false }, font: "11px system-ui", labelFont: "12px system-ui",
-          splits: decades, filter: (_, splits) => splits, values: (_, splits) => splits.map((value) => (value === null ? "" : value >= 0.001 ? String(Number(value.toPrecision(1))) : value.toExponential(0))) },
+          splits: decades, filter: (_, splits) => splits, values: (_, splits) => powers(splits) },
       ],
       series: [
         { label: "position", value: (_, value) => String(value ?? "–") },
         line(report.isPair ? `gap in ${page.a ? "A" : "B"}` : "gap", "run-a", { width: 1.2, points: dots("run-a", 5), spanGaps: true }),
         ...(found.hasDrift ? [
-          line("drift of the margin", "mark", { width: 2, dash: [7, 3], points: dots("mark", 4), spanGaps: true }),
-          line("largest drift of a logit", "muted", { width: 1, dash: [2, 3], points: { show: false }, spanGaps: true }),
+          line("gap drift", "mark", { width: 2, dash: [7, 3], points: dots("mark", 4), spanGaps: true }),
+          line("logit drift", "muted", { width: 1, dash: [2, 3], points: { show: false }, spanGaps: true }),
         ] : []),
       ],
-      hooks: { draw: [(drawn) => marks(drawn, page)] },
+      hooks: { draw: [(drawn) => marks(drawn, page, found)] },
     };
   }
 
-  function marks(drawn, page) {
+  function marks(drawn, page, found) {
     const { ctx } = drawn;
     const ratio = window.devicePixelRatio || 1;
     const { top, height, left, width } = drawn.bbox;
     ctx.save();
     const chosen = report.state.step;
     const place = report.side(page, report.state.run)?.steps.indexOf(chosen) ?? -1;
-    if (place >= 0) upright(page.prompt_tokens + place, report.colour("ink"), [2, 2], "");
-    if (page.split !== null) upright(page.split, report.colour("accent"), [], "split");
+    const first = found.drifts.findIndex((value, at) => value > 0 || found.largest[at] > 0);
+    if (place >= 0 && place !== first && !report.isPrinting()) upright(page.prompt_tokens + place, "ink", [2, 2], [`step ${chosen}`]);
+    if (first >= 0) upright(page.prompt_tokens + first, "mark", [2, 2], ["first difference"]);
+    if (page.split !== null) upright(page.split, "accent", [], ["split", ...crossing(page, found)]);
     ctx.restore();
 
-    function upright(position, colour, dash, text) {
+    function upright(position, colour, dash, lines) {
       const x = drawn.valToPos(position, "x", true);
       if (x < left || x > left + width + 1) return;
-      ctx.strokeStyle = colour;
+      ctx.strokeStyle = report.colour(colour);
       ctx.setLineDash(dash.map((one) => one * ratio));
       ctx.lineWidth = 1.5 * ratio;
       ctx.beginPath();
       ctx.moveTo(x, top);
       ctx.lineTo(x, top + height);
       ctx.stroke();
-      ctx.fillStyle = colour;
-      ctx.font = `700 ${12 * ratio}px system-ui, sans-serif`;
-      ctx.textAlign = x > left + width - 60 * ratio ? "right" : "left";
-      const at = x + (ctx.textAlign === "right" ? -5 : 5) * ratio;
       ctx.setLineDash([]);
-      ctx.strokeStyle = report.colour("card");
+      ctx.textBaseline = "top";
+      ctx.textAlign = x > left + width - 40 * ratio ? "right" : "left";
       ctx.lineWidth = 4 * ratio;
-      ctx.strokeText(text, at, top + height / 2);
-      ctx.fillText(text, at, top + height / 2);
+      ctx.strokeStyle = report.colour("card");
+      ctx.fillStyle = report.colour(colour);
+      lines.forEach((text, line) => {
+        ctx.font = `${line ? 500 : 700} ${12 * ratio}px system-ui, sans-serif`;
+        const at = [text, x + (ctx.textAlign === "right" ? -6 : 6) * ratio, top + (4 + 16 * line) * ratio];
+        ctx.strokeText(...at);
+        ctx.fillText(...at);
+      });
     }
+  }
+
+  // What makes the split: the gap drift over the gap, as numbers.
+  function crossing(page, found) {
+    const at = page.split - page.prompt_tokens;
+    const [gap, drift] = [found.gaps[at], found.drifts[at]];
+    if (!(gap > 0) || !(drift > 0) || isNarrow()) return [];
+    return [`gap ${report.number(gap)}`, `gap drift ${report.number(drift)}`];
   }
 
   function tipText(page, found, place) {
     const main = page.a ?? page.b;
-    const lines = [`position ${found.positions[place]}: “${report.oneLine(report.string(main.texts[found.positions[place]]))}”`, `gap ${report.number(found.gaps[place])}`];
-    if (found.hasDrift) lines.push(`drift of the margin ${report.number(found.drifts[place])}`, `largest drift ${report.number(found.largest[place])}`);
+    const lines = [`position ${found.positions[place]}: ${report.quoted(report.string(main.texts[found.positions[place]]))}`, `gap ${report.number(found.gaps[place])}`];
+    if (found.hasDrift) lines.push(`gap drift ${report.number(found.drifts[place])}`, `logit drift ${report.number(found.largest[place])}`);
     return lines.join("\n");
   }
 
@@ -135,10 +180,10 @@
 
   function table(page, found) {
     const { element } = report;
-    const heads = ["position", "token", "gap", ...(found.hasDrift ? ["drift of the margin", "largest drift"] : [])];
+    const heads = ["position", "token", "gap", ...(found.hasDrift ? ["gap drift", "logit drift"] : [])];
     const main = page.a ?? page.b;
     const rows = found.positions.slice(0, 500).map((position, place) => element("tr", {},
-      element("th", { scope: "row" }, String(position)), element("td", {}, report.oneLine(report.string(main.texts[position]))),
+      element("th", { scope: "row" }, String(position)), element("td", {}, report.quoted(report.string(main.texts[position]))),
       ...[found.gaps[place], ...(found.hasDrift ? [found.drifts[place], found.largest[place]] : [])].map((value) => element("td", {}, report.number(value)))));
     report.byId("curve-table").replaceChildren(element("table", {},
       element("caption", {}, `Request ${page.id}`),

@@ -18,7 +18,7 @@
     const chips = segments.slice(0, MOST_CHIPS).map((one) => chip(run, one));
     if (segments.length > MOST_CHIPS) chips.push(element("li", { class: "chip" }, `${segments.length - MOST_CHIPS} more`));
     return element("div", { class: "batch", tabindex: "0", role: "region", "aria-label": `Batch of ${report.runName(run)}` },
-      element("p", {}, label, ` step ${step}: ${report.counted(steps.packed_rows[step], "packed row")}, ${steps.head_rows[step]} at the head, ${report.mainPath(run, step) || "no path"}`),
+      element("p", {}, label, ` step ${step}: ${report.counted(steps.packed_rows[step], "row")}, ${steps.head_rows[step]} of them with logits, ${report.mainPath(run, step) || "no kernel"}`),
       element("ul", { class: "chips" }, ...chips));
   }
 
@@ -44,10 +44,18 @@
   slider.addEventListener("input", () => report.select(report.state.run, Number(slider.value)));
   report.byId("step-back").addEventListener("click", () => report.select(report.state.run, report.state.step - 1));
   report.byId("step-on").addEventListener("click", () => report.select(report.state.run, report.state.step + 1));
+  // One line until a step is chosen; who folds the batches away keeps them away.
+  let isFoldedAway = false;
+
+  function unfold(isOpen) {
+    body.hidden = !isOpen;
+    fold.textContent = isOpen ? "Hide batches" : "Show batches";
+    fold.setAttribute("aria-expanded", String(isOpen));
+  }
+
   fold.addEventListener("click", () => {
-    body.hidden = !body.hidden;
-    fold.textContent = body.hidden ? "Show" : "Hide";
-    fold.setAttribute("aria-expanded", String(!body.hidden));
+    isFoldedAway = !body.hidden;
+    unfold(body.hidden);
   });
   for (const button of document.querySelectorAll("[data-jump]")) {
     button.hidden = !data.focus || data.focus.origins.length === 0;
@@ -60,6 +68,7 @@
     if (event.target === document.body && (event.key === "ArrowLeft" || event.key === "ArrowRight")) report.moveKeys(event, report.state.run);
   });
   report.picture("select", draw);
+  report.picture("select", () => isFoldedAway || unfold(true));
   report.picture("request", draw);
   report.picture("redraw", draw);
 })();

@@ -4,7 +4,8 @@
   const { kv, focus } = report.data;
   if (!kv) return;
   const GUTTER = 64;
-  const TOP = 26;
+  const TOP = 14;
+  const RIGHT = focus?.flipped ? 58 : 12;
   const BOTTOM = 22;
   const bytes = Uint8Array.from(atob(kv.cells), (character) => character.charCodeAt(0));
   const columns = bytes.length / kv.layers;
@@ -16,7 +17,19 @@
   let cellHeight = 1;
 
   const page = report.data.requests[0];
-  report.byId("kv-lead").textContent = `K and V of request ${page?.id ?? ""} that the decisions up to ${focus?.flipped ? "the flip" : "the end"} read. ${describe()} Darker or brighter: the largest element of a row moved further.`;
+
+  // Rows of layer 0 are made from the token alone, so that a carrier's are equal there: say it where it is seen.
+  function firstLayer() {
+    const places = (focus?.carriers ?? []).flatMap(([first, last]) => [first, last]).map((position) => Math.floor(position / kv.bin_positions));
+    const isSeen = places.length > 0 && places.every((column) => column < columns && bytes[column * kv.layers] === 1);
+    return isSeen ? " Carriers are equal in layer 0, which is made from the token alone." : "";
+  }
+
+  function lead() {
+    const further = report.isDark() ? "The brighter" : "The darker";
+    const scale = kv.largest === null ? "" : ` ${further}, the larger the K/V drift: how far the largest element of a row moved.`;
+    report.byId("kv-lead").textContent = `K and V of request ${page?.id ?? ""} that the decisions up to ${focus?.flipped ? "the split" : "the end"} read. ${describe()}${scale}${firstLayer()}`;
+  }
 
   function describe() {
     const differing = kv.differing_rows === 0 ? "all are equal bit for bit" : `${kv.differing_rows} differ in at least one layer`;
@@ -36,7 +49,7 @@
 
   function draw() {
     const width = report.pageWidth(box);
-    cellWidth = (width - GUTTER - 12) / columns;
+    cellWidth = (width - GUTTER - RIGHT) / columns;
     cellHeight = Math.max(3, Math.min(16, 260 / kv.layers));
     const height = TOP + kv.layers * cellHeight + BOTTOM;
     const context = report.sizeCanvas(canvas, width, height);
@@ -55,6 +68,7 @@
     frame(context, width, height);
     marks(context);
     chosen(context);
+    lead();
     legend();
   }
 
@@ -68,34 +82,34 @@
     context.fillText("position", 2, height - 9);
   }
 
+  // Lines above the map (prompt, carriers, origins; the legend names them) and the split at its right end.
   function marks(context) {
-    context.font = "700 11px system-ui, sans-serif";
     const x = (position) => GUTTER + (position / kv.bin_positions) * cellWidth;
     const prompt = page ? Math.min(page.prompt_tokens, kv.positions) : 0;
     context.fillStyle = report.colour("muted");
     context.fillRect(x(0), TOP - 5, x(prompt) - x(0) - 2, 3);
-    if (x(prompt) - x(0) > 50) context.fillText("prompt", x(0), TOP - 15);
     if (!focus) return;
     context.fillStyle = report.colour("ink");
     for (const [first, last] of focus.carriers) context.fillRect(x(first), TOP - 5, Math.max(2, x(last + 1) - x(first)), 3);
-    const middle = focus.carriers.length ? focus.carriers[0][0] : null;
     context.fillStyle = report.colour("mark");
-    const own = focus.origins.filter((mark) => mark.layer < kv.layers).flatMap((mark) => mark.positions);
-    for (const [first, last] of own) context.fillRect(x(first), TOP - 8, Math.max(3, x(last + 1) - x(first)), 6);
-    if (own.length) {
-      const left = x(own[0][0]);
-      context.fillText("◆ origin", left, TOP - 17);
-      const after = left + context.measureText("◆ origin  ").width;
-      context.fillStyle = report.colour("ink");
-      if (middle !== null) context.fillText("carriers", Math.max(after, x(middle)), TOP - 17);
-    }
+    for (const [first, last] of originRows()) context.fillRect(x(first), TOP - 10, Math.max(3, x(last + 1) - x(first)), 8);
+    if (!focus.flipped) return;
+    context.fillStyle = report.colour("accent");
+    context.fillRect(x(kv.positions) + 1, TOP - 6, 2, kv.layers * cellHeight + 6);
+    context.font = "700 11px system-ui, sans-serif";
+    context.fillText("★ split", x(kv.positions) + 7, TOP + 6);
+    context.fillText(String(focus.position), x(kv.positions) + 7, TOP + 20);
+  }
+
+  function originRows() {
+    return (focus?.origins ?? []).filter((mark) => mark.layer < kv.layers).flatMap((mark) => mark.positions);
   }
 
   function chosen(context) {
     const number = report.state.run;
     const step = report.chosenStep(number);
     const steps = number === 0 ? kv.steps_a : kv.steps_b;
-    if (report.state.request !== 0 || step === null) return;
+    if (report.state.request !== 0 || step === null || report.isPrinting()) return;
     context.strokeStyle = report.colour("ink");
     context.lineWidth = 1.5;
     const first = steps.indexOf(step);
@@ -105,7 +119,14 @@
   function legend() {
     const items = [swatch(report.colour("equal"), "equal bit for bit")];
     if (bytes.includes(2)) items.push(swatch(shade(3), "other bits, same largest element"));
-    if (kv.largest !== null) items.push(swatch(shade(3), `moved by ${kv.smallest.toPrecision(2)}`), swatch(shade(130), "…"), swatch(shade(255), kv.largest.toPrecision(2)));
+    if (kv.largest !== null) {
+      const middle = Math.sqrt(kv.smallest * kv.largest);
+      const drifts = kv.largest > kv.smallest ? [[3, kv.smallest], [129, middle], [255, kv.largest]] : [[255, kv.largest]];
+      items.push(...drifts.map(([value, drift], place) => swatch(shade(value), `${place ? "" : "K/V drift "}${drift.toPrecision(2)}`)));
+    }
+    if (page?.prompt_tokens) items.push(report.lineSwatch("muted", [], "prompt", 3));
+    if (originRows().length) items.push(report.lineSwatch("mark", [], "rows of origins", 8));
+    if (focus?.carriers.length) items.push(report.lineSwatch("ink", [], "carriers", 3));
     scaleBox.replaceChildren(...items);
   }
 
@@ -125,8 +146,8 @@
     const position = cell.column * kv.bin_positions;
     const value = bytes[cell.column * kv.layers + cell.layer];
     const moved = value >= 3 && kv.largest !== null ? kv.smallest * (kv.largest / kv.smallest) ** ((value - 3) / 252) : 0;
-    const state = value === 0 ? "not recorded in both runs" : value === 1 ? "equal bit for bit" : value === 2 ? "other bits, same largest element" : `largest element moved by about ${moved.toPrecision(2)}`;
-    const text = page?.a ? `“${report.oneLine(report.string(page.a.texts[position]))}”` : "";
+    const state = value === 0 ? "not recorded in both runs" : value === 1 ? "equal bit for bit" : value === 2 ? "other bits, same largest element" : `K/V drift about ${moved.toPrecision(2)}`;
+    const text = page?.a ? report.quoted(report.string(page.a.texts[position])) : "";
     return report.tip(event, `position ${position} ${text}\nlayer ${cell.layer}: ${state}\nwritten in step ${kv.steps_a[cell.column]} of A, ${kv.steps_b[cell.column]} of B`);
   });
   canvas.addEventListener("mouseleave", report.hideTip);

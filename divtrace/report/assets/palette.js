@@ -78,6 +78,23 @@
     return report.element("span", {}, canvas, label);
   };
 
+  // The same for a line: its dashes and, where it has them, its points.
+  report.lineSwatch = (colour, dash, label, width = 1.5, point = 0) => {
+    const canvas = report.element("canvas", { "aria-hidden": "true", class: "line" });
+    const context = report.sizeCanvas(canvas, 34, 13);
+    context.strokeStyle = context.fillStyle = report.colour(colour);
+    context.lineWidth = width;
+    context.setLineDash(dash);
+    context.beginPath();
+    context.moveTo(0, 6.5);
+    context.lineTo(34, 6.5);
+    context.stroke();
+    context.beginPath();
+    context.arc(17, 6.5, point / 2, 0, 2 * Math.PI);
+    context.fill();
+    return report.element("span", {}, canvas, label);
+  };
+
   // A canvas of this size in CSS pixels, sharp on every screen; returns its cleared context.
   report.sizeCanvas = (canvas, width, height) => {
     const scale = Math.min(window.devicePixelRatio || 1, 3);

@@ -68,7 +68,7 @@
       }
     });
     const chosen = report.chosenStep(number);
-    if (chosen === null || chosen < report.view.from || chosen >= report.view.to) return;
+    if (chosen === null || report.isPrinting() || chosen < report.view.from || chosen >= report.view.to) return;
     context.strokeStyle = report.colour("ink");
     context.lineWidth = 1.5;
     context.strokeRect(scale.x(chosen), 0.5, Math.max(2, scale.perStep), names.length * ROW);

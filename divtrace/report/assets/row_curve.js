@@ -21,7 +21,7 @@
       scales: { x: { time: false, range: () => [view.from, view.to] }, y: { distr: 3, log: 2, range: () => [0.8, most * 1.3] } },
       axes: [
         { show: false },
-        { size: report.gutter - 18, label: "packed rows", labelSize: 18, stroke: report.colour("muted"), grid: { stroke: report.colour("line"), width: 1 }, ticks: { show: false }, font: "11px system-ui", labelFont: "12px system-ui",
+        { size: report.gutter - 18, label: "rows", labelSize: 18, stroke: report.colour("muted"), grid: { stroke: report.colour("line"), width: 1 }, ticks: { show: false }, font: "11px system-ui", labelFont: "12px system-ui",
           splits: () => rowTicks(most), filter: (_, splits) => splits, values: (_, splits) => splits.map((value) => (value === null ? "" : String(value))) },
       ],
       series: [{}, { stroke: colour, width: 1.5, fill: `${colour}22`, fillTo: 0.8, paths: uPlot.paths.stepped({ align: 1 }), points: { show: false } }],
@@ -46,7 +46,7 @@
     chart.over.addEventListener("mousemove", (event) => {
       const step = stepUnder();
       if (step === null) return report.hideTip();
-      return report.tip(event, `step ${step}: ${report.counted(steps.packed_rows[step], "packed row")}\npath: ${report.mainPath(number, step) || "none"}\n${steps.running[step]} running, ${steps.waiting[step]} waiting`);
+      return report.tip(event, `step ${step}: ${report.counted(steps.packed_rows[step], "row")}\nkernel: ${report.mainPath(number, step) || "none"}\n${steps.running[step]} running, ${steps.waiting[step]} waiting`);
     });
     chart.over.addEventListener("mouseleave", report.hideTip);
   }
@@ -63,7 +63,7 @@
     const { left, top, width, height } = chart.bbox;
     ctx.save();
     const chosen = report.chosenStep(number);
-    if (chosen !== null) {
+    if (chosen !== null && !report.isPrinting()) {
       ctx.fillStyle = `${report.colour("select")}66`;
       const from = chart.valToPos(chosen, "x", true);
       ctx.fillRect(Math.max(left, from), top, Math.max(2 * ratio, chart.valToPos(chosen + 1, "x", true) - from), height);
@@ -78,15 +78,6 @@
       ctx.moveTo(left, y);
       ctx.lineTo(left + width, y);
       ctx.stroke();
-      ctx.fillStyle = report.colour("mark");
-      ctx.font = `600 ${11 * ratio}px system-ui, sans-serif`;
-      ctx.textAlign = "right";
-      ctx.setLineDash([]);
-      ctx.strokeStyle = report.colour("card");
-      ctx.lineWidth = 4 * ratio;
-      const words = `threshold: more than ${report.counted(threshold, "row")}`;
-      ctx.strokeText(words, left + width - 4 * ratio, y - 5 * ratio);
-      ctx.fillText(words, left + width - 4 * ratio, y - 5 * ratio);
     }
     ctx.restore();
   }

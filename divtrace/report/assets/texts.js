@@ -73,8 +73,8 @@
 
   function tipText(page, own, position) {
     const place = position - page.prompt_tokens;
-    const lines = [`“${report.oneLine(report.string(own.texts[position]))}”, token ${own.tokens[position]}`, `position ${position}, step ${own.steps[place] ?? "–"}`, `gap ${report.number(own.gaps[place])}`];
-    if (page.margin_drift[place] !== undefined && page.margin_drift[place] !== null) lines.push(`drift of the margin ${report.number(page.margin_drift[place])}`);
+    const lines = [`${report.quoted(report.string(own.texts[position]))}, token ${own.tokens[position]}`, `position ${position}, step ${own.steps[place] ?? "–"}`, `gap ${report.number(own.gaps[place])}`];
+    if (page.margin_drift[place] !== undefined && page.margin_drift[place] !== null) lines.push(`gap drift ${report.number(page.margin_drift[place])}`);
     return lines.join("\n");
   }
 
@@ -104,7 +104,11 @@
     const page = report.page();
     for (const list of columns.querySelectorAll(".text")) {
       const split = list.querySelector(".split");
-      if (split && page.split !== null) list.scrollTop = Math.max(0, split.offsetTop - list.clientHeight / 2);
+      if (!split || page.split === null) continue;
+      // Scrolled by whole lines, so that none is cut at the top.
+      const line = parseFloat(getComputedStyle(list).lineHeight);
+      const top = split.offsetTop - (line - split.offsetHeight) / 2;
+      list.scrollTop = Math.max(0, top - Math.round(list.clientHeight / 2 / line) * line);
     }
   }
 
@@ -152,9 +156,9 @@
       const text = known.find(Boolean).text;
       const drift = isComparable && known[0] && known[1] ? (known[1].logit - known[0].logit).toPrecision(3) : "–";
       const cells = shown.map((number, column) => element("td", { class: tops[number].wrote === id ? "wrote" : "" }, `${known[column] ? known[column].logit.toFixed(6) : "–"}${tops[number].wrote === id ? " ◀ written" : ""}`));
-      return element("tr", {}, element("th", { scope: "row" }, `“${report.oneLine(text)}” (${id})`), ...cells, ...(isComparable ? [element("td", {}, drift)] : []));
+      return element("tr", {}, element("th", { scope: "row" }, `${report.quoted(text)} (${id})`), ...cells, ...(isComparable ? [element("td", {}, drift)] : []));
     });
-    const heads = ["candidate", ...shown.map((number) => (report.isPair ? `logit in ${data.runs[number].label}` : "logit")), ...(isComparable ? ["drift"] : [])];
+    const heads = ["candidate", ...shown.map((number) => (report.isPair ? `logit in ${data.runs[number].label}` : "logit")), ...(isComparable ? ["logit drift"] : [])];
     return element("table", {}, element("caption", {}, `Candidates at position ${chosen}${chosen === page.split ? ", the split" : ""}`),
       element("thead", {}, element("tr", {}, ...heads.map((head) => element("th", { scope: "col" }, head)))), element("tbody", {}, ...rows));
   }

@@ -37,11 +37,19 @@
     report.emit("redraw");
   }
 
+  // Paper has no folds: everything is opened for it, and folded again behind it.
+  let opened = [];
+
   function print(starts) {
     if (printing === starts) return;
     printing = starts;
+    if (starts) opened = [...document.querySelectorAll("details:not(.screen):not([open])")];
+    for (const part of opened) part.open = starts;
     apply();
   }
+
+  report.isDark = isDark;
+  report.isPrinting = () => printing;
 
   report.colour = (name) => {
     if (!colours.has(name)) colours.set(name, getComputedStyle(root).getPropertyValue(`--${name}`).trim());

@@ -59,7 +59,7 @@
     const { rows: shown } = panes[number];
     const request = shown[Math.floor((event.offsetY - HEADER) / rowHeight(shown))] ?? -1;
     const rows = run.steps.packed_rows[step];
-    const lines = [`step ${step}: ${report.counted(rows, "packed row")}, ${run.steps.head_rows[step]} at the head`, `path: ${report.mainPath(number, step) || "none"}`];
+    const lines = [`step ${step}: ${report.counted(rows, "row")}, ${run.steps.head_rows[step]} of them with logits`, `kernel: ${report.mainPath(number, step) || "none"}`];
     const segment = report.batch(number, step).find((one) => one.request === request);
     if (segment) {
       const size = segment.rows === null ? "" : ` ${report.counted(segment.rows, "row")} from position ${segment.position}`;
@@ -188,7 +188,7 @@
     const segments = report.batch(run, step);
     const words = segments.slice(0, 6).map((one) => `${one.name} ${one.kind}${one.rows === null ? "" : ` ${one.rows}`}`);
     if (segments.length > 6) words.push(`${segments.length - 6} more`);
-    return `${report.counted(data.runs[run].steps.packed_rows[step], "packed row")}, ${report.mainPath(run, step) || "no path"}, ${words.join(", ") || "no segment"}`;
+    return `${report.counted(data.runs[run].steps.packed_rows[step], "packed row")}, ${report.mainPath(run, step) || "no kernel"}, ${words.join(", ") || "no segment"}`;
   };
 
   function legend() {
@@ -198,8 +198,12 @@
     const looks = view.colourBy === "kind"
       ? [...used].map((kind) => report.swatch(report.kindLook(kind), kind))
       : report.paths.filter((path) => mains.has(path)).map((path) => report.swatch(report.pathLook(path), path));
-    const marks = ["▷ admitted", "■ ended", "✕ preempted"].map((text) => report.element("span", {}, text));
-    box.replaceChildren(...looks, ...marks);
+    const limits = [...new Set(data.runs.map((run) => run.threshold))].filter((limit) => limit !== null);
+    const thresholds = limits.map((limit) => report.lineSwatch("mark", [6, 4], `threshold: more than ${report.counted(limit, "row")}`));
+    const kinds = new Set(data.runs.flatMap((run) => run.events.kind.map(report.string)));
+    const events = [["admitted", "▷ admitted"], ["finished", "■ ended"], ["preempted", "✕ preempted"]].filter(([kind]) => kind !== "preempted" || kinds.has(kind));
+    const story = data.focus?.origins.length ? ["◆ cause", ...(data.focus.origins.length > 1 ? ["◇ other origins"] : []), "┼ steps of carriers", "★ split"] : [];
+    box.replaceChildren(...looks, ...thresholds, ...[...events.map(([, text]) => text), ...story].map((text) => report.element("span", {}, text)));
   }
 
   function drawAll() {

@@ -1,5 +1,5 @@
 "use strict";
-// What is drawn over the bars: the chosen step, events, and the arrow from the origin over its carriers to the flip.
+// What is drawn over the bars: the chosen step, events, and the arrow from the origin over its carriers to the split.
 (() => {
   const { data } = report;
 
@@ -12,7 +12,7 @@
   // The chosen step: a light column behind the bars, an outline over them.
   report.drawChosen = (context, { number, scale, header, total }, isOutline) => {
     const step = report.chosenStep(number);
-    if (step === null) return;
+    if (step === null || report.isPrinting()) return;
     const width = Math.max(2, scale.perStep);
     if (!isOutline) {
       context.fillStyle = report.colour("select");
@@ -69,25 +69,30 @@
     const flip = number === 0 ? focus.step_a : focus.step_b;
     const request = report.side(data.requests[focus.request], number)?.number ?? 0;
     const lane = 20;
-    const origins = focus.origins.map((mark) => ({
-      step: number === 0 ? mark.step_a : mark.step_b,
-      request: number === 0 ? mark.request_a : mark.request_b,
-      isCause: mark.is_cause,
-    }));
-    const first = origins.find((mark) => mark.isCause) ?? origins[0];
-    if (flip !== null && flip !== first.step) arrow(context, middle(first.step), middle(flip), lane);
-    carriers(context, place, request, lane);
-    context.strokeStyle = report.colour("mark");
-    origins.forEach((mark) => guide(context, middle(mark.step), lane, rowMiddle(mark.request)));
-    origins.forEach((mark) => diamond(context, middle(mark.step), lane, mark === first));
-    origins.forEach((mark) => diamond(context, middle(mark.step), rowMiddle(mark.request), mark === first));
-    const more = origins.length > 1 ? ` (first of ${origins.length})` : "";
-    const from = label(context, `origin${more}${flip === first.step ? " and flip" : ""}, step ${first.step}`, middle(first.step), 9, report.colour("mark"), -Infinity, place);
+    const origins = focus.origins.map((mark) => ({ ...mark, step: number === 0 ? mark.step_a : mark.step_b, request: number === 0 ? mark.request_a : mark.request_b }));
+    const first = origins.find((mark) => mark.is_cause) ?? origins[0];
+    const isHere = first.run === number || !report.isPair;
+    const isOneStep = flip === first.step;
+    guide(context, middle(first.step), lane, rowMiddle(first.request));
+    if (isHere) {
+      if (flip !== null && !isOneStep) arrow(context, middle(first.step), middle(flip), lane);
+      carriers(context, place, request, lane);
+      for (const mark of origins) if (mark !== first) diamond(context, middle(mark.step), lane, 3.5, mark.is_cause);
+      diamond(context, middle(first.step), lane, 6, true);
+      diamond(context, middle(first.step), rowMiddle(first.request), 6, true);
+    }
+    const words = isHere ? originWords(first, isOneStep) : `step ${first.step}: the same rows${isOneStep ? ", and the split" : ""}`;
+    const from = label(context, words, middle(first.step), 9, report.colour(isHere ? "mark" : "muted"), -Infinity, place);
     if (flip === null) return;
     guide(context, middle(flip), lane, rowMiddle(request));
     star(context, middle(flip), lane);
     star(context, middle(flip), rowMiddle(request));
-    if (flip !== first.step) label(context, `${focus.flipped ? "flip" : "decision"}, step ${flip}`, middle(flip), 9, report.colour("accent"), from, place);
+    if (!isOneStep) label(context, `${focus.flipped ? "split" : "decision"}, step ${flip}`, middle(flip), 9, report.colour("accent"), from, place);
+  }
+
+  function originWords(first, isOneStep) {
+    const who = first.joined.length === 1 ? `${first.joined[0].slice(0, 24)} joins here` : first.joined.length ? `${first.joined.length} requests join here` : "origin";
+    return `${who}, step ${first.step}${isOneStep ? ", and the split" : ""}`;
   }
 
   function arrow(context, from, to, y) {
@@ -137,15 +142,18 @@
     context.restore();
   }
 
-  function diamond(context, x, y, isFirst) {
-    const size = isFirst ? 6 : 4;
+  function diamond(context, x, y, size, isFilled) {
     context.beginPath();
     context.moveTo(x, y - size);
     context.lineTo(x + size, y);
     context.lineTo(x, y + size);
     context.lineTo(x - size, y);
     context.closePath();
-    fill(context, report.colour("mark"));
+    fill(context, report.colour(isFilled ? "mark" : "card"));
+    if (isFilled) return;
+    context.lineWidth = 1.2;
+    context.strokeStyle = report.colour("mark");
+    context.stroke();
   }
 
   function star(context, x, y) {
@@ -167,13 +175,14 @@
     context.fill();
   }
 
-  // Text centred at x but inside the picture and right of `after`; returns where it ends.
+  // Text centred at x but inside the picture and right of `after`, left out where it has no room; returns where it ends.
   function label(context, text, x, y, colour, after, { width }) {
     context.font = "700 11px system-ui, sans-serif";
     context.textBaseline = "middle";
     const size = context.measureText(text).width;
     const least = Math.max(report.gutter + 2, after + 10);
     const left = Math.max(least, Math.min(x - size / 2, width - size - 4));
+    if (left + size > width) return after;
     context.lineWidth = 3;
     context.strokeStyle = report.colour("card");
     context.strokeText(text, left, y - 2);

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from divtrace.divergence.records import Token
 from divtrace.origin.records import PositionRange
-from divtrace.render.text import LEFT_TO_RIGHT_MARK, counted, listed, plain, positions, quoted, visible
+from divtrace.render.text import LEFT_TO_RIGHT_MARK, counted, listed, plain, positions, quoted, steps_named, visible
 
 
 @pytest.mark.parametrize(
@@ -53,3 +53,11 @@ def test_lists_ranges_and_counts_read_as_words() -> None:
     assert listed("abcdefgh", most=3) == "a, b and 6 more"
     assert positions([PositionRange(3, 3)]) == "position 3"
     assert positions([PositionRange(3, 5), PositionRange(9, 9)], most=1) == "positions 3 to 5 and 1 more ranges"
+
+
+def test_a_set_of_steps_has_one_name_and_a_long_one_its_ranges() -> None:
+    assert steps_named([2]) == steps_named([2, 2]) == "step 2"
+    assert steps_named([13, 2, 9]) == "steps 2, 9 and 13"
+    assert steps_named(range(1, 13)).endswith("10, 11 and 12")
+    assert steps_named([*range(5, 40), 43]) == "steps 5 to 39 and 43"
+    assert steps_named(range(0, 60, 2)) == "steps 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20 and 19 more"

@@ -96,6 +96,26 @@ def test_tab_reaches_the_pictures_and_shows_where_it_is(shown: OpenedPage) -> No
     assert {"BUTTON theme", "SELECT request", "BUTTON zoom-in", "DIV pane grid", "INPUT step-slider"} <= names
 
 
+def test_the_bar_is_one_line_until_a_step_is_chosen_and_stays_folded_when_asked(shown: OpenedPage) -> None:
+    body = shown.page.locator("#inspector-body")
+    assert not body.is_visible()
+    assert shown.page.locator("#inspector").bounding_box()["height"] < 60
+    shown.page.click("#tok-1-5")
+    assert body.is_visible()
+    shown.page.click("#inspector-fold")
+    shown.page.click("#step-on")
+    assert not body.is_visible()
+
+
+def test_every_line_of_a_picture_is_named_beside_it(shown: OpenedPage) -> None:
+    assert shown.page.locator("#curve-legend span").all_inner_texts() == ["gap in A", "gap drift", "logit drift"]
+    marks = shown.page.locator("#legend span").all_inner_texts()
+    assert {"▷ admitted", "◆ cause", "★ split"} <= set(marks)
+    assert "◇ other origins" not in marks
+    rows = shown.page.locator("#kv-map .legend span").all_inner_texts()
+    assert {"equal bit for bit", "prompt", "rows of origins", "carriers"} <= set(rows)
+
+
 def test_jumps_lead_to_the_origin_and_to_the_flip(shown: OpenedPage) -> None:
     shown.page.click("#inspector [data-jump=flip]")
     assert shown.chosen_steps() == [3, 3]
@@ -127,6 +147,13 @@ def test_print_is_light_and_fits_the_paper(browser: Any, report_path: Path) -> N
         found.page.wait_for_selector("html[data-theme=light]", state="attached", timeout=5000)
         widths = found.page.evaluate("[...document.querySelectorAll('main canvas')].map((one) => one.clientWidth)")
         assert max(widths) <= 690
+        assert not found.page.locator("#inspector").is_visible()
+        assert not found.page.locator(".hint").first.is_visible()
+        assert found.page.locator("#prompt-text").is_visible()
+        marked = "getComputedStyle(document.querySelector('.tok.in-step')).backgroundColor"
+        assert found.page.evaluate(marked) == "rgba(0, 0, 0, 0)"
+        found.page.emulate_media(media="screen")
+        found.page.wait_for_selector("#prompt:not([open])", state="attached", timeout=5000)
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -173,6 +200,10 @@ def test_ten_thousand_steps_and_a_hundred_requests_are_drawn_and_linked(browser:
         assert found.complaints == []
         (origin,) = found.page.evaluate("report.data.focus.origins.map((one) => [one.step_a, one.step_b])")
         assert found.chosen_steps() == origin
+        line = "(one) => (one.scrollTop - parseFloat(getComputedStyle(one).paddingTop)) % 26"
+        assert abs(found.page.eval_on_selector("#text-columns .text", line)) < 1
+        assert found.page.eval_on_selector("#text-columns .text", "(one) => one.scrollTop") > 100
+        assert "threshold: more than 16 rows" in found.page.inner_text("#legend")
         found.page.click("#zoom-fit")
         found.page.focus(".grid >> nth=0")
         found.page.keyboard.press("End")

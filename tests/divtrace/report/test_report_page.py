@@ -150,7 +150,9 @@ def test_a_suspicion_is_never_told_as_a_cause(judged: BlameResult) -> None:
 
 def test_a_proven_cause_is_told_as_one_and_rounding_is_no_bug(judged: BlameResult) -> None:
     story = tell(replace(judged, nature=Nature.ROUNDING, confidence=Confidence.PROVEN))
-    assert "because guest’s prefill of 2 rows joined its batch 2 steps earlier, in step 1 of batched" in story.headline
+    cause = "guest’s prefill of 2 rows joined its batch 2 steps earlier, in step 1 of run B (batched)"
+    assert f"because {cause}" in story.headline
+    assert "policy invariant or gemv" in story.next_step
     assert story.is_it_a_bug == "No. Rounding, not a bug"
     assert story.tone == "rounding"
 

@@ -8,23 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from divtrace.proof.records import (
-    Causality,
-    Direction,
-    Method,
-    NeutralTrial,
-    ProofResult,
-    ReplayControl,
-    Subject,
-    Trial,
-)
 from divtrace.report import write_report
-from divtrace.report.evidence import proof_line
-from divtrace.report.tables import chain, drafts_table, origin_table, requests_table, settings_table, trials_table
+from divtrace.report.chain import chain
+from divtrace.report.proof_words import proof_line
+from divtrace.report.tables import drafts_table, origin_table, requests_table, settings_table, trials_table
 from divtrace.trace.reader import Trace, open_trace
 from divtrace.verdict.blame import blame
-from divtrace.verdict.records import BlameResult, Confidence, Nature
+from divtrace.verdict.records import BlameResult
 from tests.divtrace.report.pairs import write_flip
+from tests.divtrace.report.proofs import proven
 from tests.divtrace.trace.builders import example_run
 
 
@@ -39,35 +31,13 @@ def suspected(flip: tuple[Trace, Trace]) -> BlameResult:
     return blame(*flip)
 
 
-def proven(suspected: BlameResult) -> BlameResult:
-    """The same result with re-runs that brought each run's token in the other."""
-    assert suspected.origins is not None
-    a, b = suspected.origins.token_a.id, suspected.origins.token_b.id
-    trials = (
-        Trial(Direction.RESTORE, Method.PATH, (0,), a, b, a, True, -0.25, 0.5, 4, 1.0),
-        Trial(Direction.INDUCE, Method.PATH, (0,), b, a, b, True, -0.5, 0.25, 4, 1.0),
-        Trial(Direction.RESTORE, Method.ROWS, (0,), a, b, a, None, None, None, 4, 1.0),
-    )
-    proof = ProofResult(
-        subject=Subject.PATHS,
-        candidates=suspected.origins.candidates,
-        controls=tuple(ReplayControl(run, True, 4, None, "", 0.5, 1.0) for run in "AB"),
-        trials=trials,
-        neutral_trials=(NeutralTrial((0,), a, a, True, True, 4, 1.0),),
-        causality=Causality.ONE,
-        cause=(0,),
-        sufficient=((0,),),
-        swap_agrees=True,
-        reruns=6,
-    )
-    return replace(suspected, proof=proof, nature=Nature.ROUNDING, confidence=Confidence.PROVEN)
-
-
 def test_the_proof_line_says_what_each_re_run_wrote(suspected: BlameResult) -> None:
     line = proof_line(proven(suspected))
-    assert line.startswith("Proven by re-running, both ways: ")
-    assert "B with A’s kernels in step 1 alone writes “<13>”, as A did" in line
-    assert "A with B’s kernels in step 1 alone writes “<14>”, as B did" in line
+    assert line.startswith("Proven by re-running, both ways. ")
+    assert "Run B again, with run A’s kernels in step 1 and nothing else changed, writes “<13>”, as run A did." in line
+    assert "Run A again, with run B’s kernels in step 1 and nothing else changed, writes “<14>”, as run B did." in line
+    assert "So step 1 is necessary and sufficient." in line
+    assert "Swapping the K/V rows of that step instead" in line
     assert "2 unchanged replays gave every bit again" in line
 
 
@@ -76,10 +46,11 @@ def test_every_trial_is_a_row_with_its_margins(suspected: BlameResult) -> None:
     table = trials_table(proven(suspected))
     assert table is not None
     restore, induce, swap, neutral = table.rows
-    assert restore[2:] == ("“<13>”", "✓ yes", "0.500000", "-0.250000", "-0.75")
-    assert induce[2:4] == ("“<14>”", "✓ yes")
-    assert "K/V rows" in swap[0]
-    assert swap[1] == "–"
+    assert restore[:3] == ("B", "run A’s kernels", "step 1")
+    assert restore[4:] == ("“<13>”", "✓ yes", "0.500000", "-0.250000", "-0.750000")
+    assert induce[4:6] == ("“<14>”", "✓ yes")
+    assert "K/V rows" in swap[1]
+    assert swap[3] == "–"
     assert "✓ they agree" in neutral
 
 
@@ -90,8 +61,8 @@ def test_a_trial_that_changed_nothing_is_a_row_too_and_no_proof(suspected: Blame
     result = replace(result, proof=replace(result.proof, trials=failed, controls=(), swap_agrees=None))
     table = trials_table(result)
     assert table is not None
-    assert {row[3] for row in table.rows[:3]} == {"✗ no"}
-    assert "alone writes" not in proof_line(result)
+    assert {row[5] for row in table.rows[:3]} == {"✗ no"}
+    assert "writes" not in proof_line(result)
 
 
 def test_the_chain_leads_from_the_batch_over_the_carriers_to_the_flip(suspected: BlameResult) -> None:
@@ -100,7 +71,7 @@ def test_the_chain_leads_from_the_batch_over_the_carriers_to_the_flip(suspected:
     assert "3 rows instead of 1" in origin.lines[1]
     assert carriers.where == "position 4"
     assert flip.lines[0] == "A wrote “<13>”, B wrote “<14>”."
-    assert "smaller than the drift" in flip.lines[1]
+    assert "smaller than the gap drift" in flip.lines[1]
 
 
 def test_the_origin_table_holds_both_batches(suspected: BlameResult) -> None:
@@ -130,6 +101,6 @@ def test_draft_acceptance_is_a_table_where_something_was_proposed(suspected: Bla
 
 def test_a_proven_report_shows_its_trials(suspected: BlameResult, flip: tuple[Trace, Trace], tmp_path: Path) -> None:
     html = write_report(tmp_path / "report.html", *flip, proven(suspected)).read_text(encoding="utf-8")
-    assert "Counterfactuals" in html
+    assert "Re-runs (counterfactuals)" in html
     assert "tone-rounding" in html
     assert '"is_cause":true' in html

@@ -38,6 +38,19 @@ def test_both_ways_and_by_both_tests_is_proven_rounding(found: tuple[OriginResul
     assert "swapping the K/V rows" in judged.reason
 
 
+def test_a_joint_cause_tells_what_undoes_it_from_what_brings_it_about(
+    found: tuple[OriginResult, ProofResult],
+) -> None:
+    origins, proof = found
+    candidates = (proof.candidates[0], replace(proof.candidates[0], step_a=90, step_b=90))
+    joint = replace(proof, candidates=candidates, causality=Causality.JOINT, cause=(0,), sufficient=((0, 1),))
+    reason = judge(origins, joint).reason
+    assert "undoing 1 step in run B is enough" in reason
+    assert "takes 2 steps together" in reason
+    assert "K/V rows of the same steps" in reason
+    assert "K/V rows of that step" in judge(origins, proof).reason
+
+
 def test_a_swap_that_disagrees_lowers_confidence_and_is_said(found: tuple[OriginResult, ProofResult]) -> None:
     origins, proof = found
     judged = judge(origins, replace(proof, swap_agrees=False))
