@@ -249,9 +249,10 @@ def _joint_cause(proof: ProofResult, by_token: bool) -> str:
     undone = {proof.candidates[i].step_b for i in proof.cause}
     together = {proof.candidates[i].step_a for some in proof.sufficient for i in some}
     what = "token" if by_token else "logits"
+    steps = f"step {min(undone)}" if len(undone) == 1 else f"{len(undone)} steps"
     return (
-        f"undoing {len(undone)} step{'s' * (len(undone) > 1)} in run B is enough to bring run A's {what} back; to "
-        f"bring run B's {what} about in run A takes {len(together)} steps together"
+        f"undoing {steps} in run B is enough to bring run A's {what} back; to bring run B's {what} about in run A "
+        f"takes {len(together)} steps together"
     )
 
 
