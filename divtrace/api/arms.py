@@ -8,6 +8,8 @@ from typing import Any, TypeAlias
 
 from divtrace.errors import DivtraceError
 
+_EXAMPLES = "give arms as {'serial': {'max_active': 1}} or as texts, ['serial:max_active=1']"
+
 Arms: TypeAlias = Mapping[str, Mapping[str, Any]] | Iterable[str]
 
 
@@ -15,15 +17,29 @@ def arms_asked_for(arms: Arms | None) -> list[tuple[str, Mapping[str, Any]]]:
     """Names with the settings that each arm changes; empty where the workload's own arms are wanted.
 
     Raises:
-        DivtraceError: a text is not `name:key=value,key=value`.
+        DivtraceError: a text is not `name:key=value,key=value`, or something else was given.
     """
     if arms is None:
         return []
     if isinstance(arms, Mapping):
-        return [(name, dict(changes)) for name, changes in arms.items()]
+        return [(name, _changes(name, changes)) for name, changes in arms.items()]
     if isinstance(arms, str):
         arms = (arms,)
-    return [parse_arm(arm) for arm in arms]
+    if not isinstance(arms, Iterable):
+        raise DivtraceError(f"arms are {arms!r}; {_EXAMPLES}.")
+    return [_arm(arm) for arm in arms]
+
+
+def _arm(arm: object) -> tuple[str, dict[str, Any]]:
+    if not isinstance(arm, str):
+        raise DivtraceError(f"{arm!r} is no arm; {_EXAMPLES}.")
+    return parse_arm(arm)
+
+
+def _changes(name: object, changes: object) -> Mapping[str, Any]:
+    if not isinstance(name, str) or not isinstance(changes, Mapping):
+        raise DivtraceError(f"arm {name!r} is given as {changes!r}; {_EXAMPLES}.")
+    return dict(changes)
 
 
 def parse_arm(text: str) -> tuple[str, dict[str, Any]]:

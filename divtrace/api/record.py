@@ -148,6 +148,8 @@ def _read(workload: str | os.PathLike[str] | Mapping[str, Any]) -> tuple[Workloa
     """The workload, what to call it in errors, and the folder that its model may be relative to."""
     if isinstance(workload, Mapping):
         return parse_workload(dict(workload), "the given workload"), "the given workload", None
+    if not isinstance(workload, str | os.PathLike):
+        raise DivtraceError(f"{workload!r} is no workload; give the path of a workload file, or its content as a dict.")
     path = Path(workload)
     return read_workload(path), str(path), path.parent
 

@@ -18,12 +18,33 @@ Progress: TypeAlias = Callable[[str], None]
 
 @contextmanager
 def opened(source: Source) -> Iterator[Trace]:
-    """An open trace; one that was open before stays open."""
+    """An open trace; one that was open before stays open.
+
+    Raises:
+        DivtraceError: `source` is nothing that a trace can be read from. TraceError: it is no trace.
+    """
     if isinstance(source, Trace):
         yield source
         return
+    if not isinstance(source, str | os.PathLike) and not hasattr(source, "read"):
+        raise DivtraceError(f"{source!r} is no trace; give a path, a URL, a file object or an open trace.")
     with open_trace(source) as trace:
         yield trace
+
+
+@contextmanager
+def opened_runs(a: Source, b: Source | None) -> Iterator[tuple[Trace] | tuple[Trace, Trace]]:
+    """The run at `a`, or two runs: those of `a` and `b`, or the two of a bundle.
+
+    Raises:
+        DivtraceError: one of them is nothing that a trace can be read from. TraceError: one is no trace.
+    """
+    if b is None and not _is_bundle(a):
+        with opened(a) as trace:
+            yield (trace,)
+    else:
+        with opened_pair(a, b) as traces:
+            yield traces
 
 
 @contextmanager
@@ -37,11 +58,15 @@ def opened_pair(a: Source, b: Source | None) -> Iterator[tuple[Trace, Trace]]:
         if b is not None:
             yield stack.enter_context(opened(a)), stack.enter_context(opened(b))
             return
-        if not isinstance(a, str | os.PathLike) or not is_bundle(os.fspath(a)):
+        if not isinstance(a, str | os.PathLike) or not _is_bundle(a):
             name = os.fspath(a) if isinstance(a, str | os.PathLike) else "the given trace"
             raise DivtraceError(f"{name} is no bundle; give two traces, or a file that divtrace bundle wrote.")
         first, second = stack.enter_context(Bundle(os.fspath(a))).traces
         yield first, second
+
+
+def _is_bundle(source: Source) -> bool:
+    return isinstance(source, str | os.PathLike) and is_bundle(os.fspath(source))
 
 
 @contextmanager

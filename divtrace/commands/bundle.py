@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from divtrace.commands.arguments import TRACE, complete_request
+from divtrace.commands.options import refuse_unwritable
 
 
 @click.command("bundle")
@@ -29,6 +30,7 @@ def command(a: Path | str, b: Path | str, output: Path, requests: tuple[str, ...
     from divtrace.trace.bundle import write_bundle
     from divtrace.trace.reader import open_trace
 
+    refuse_unwritable(output)
     with open_trace(a) as trace_a, open_trace(b) as trace_b:
         written = write_bundle(trace_a, trace_b, output, requests)
     click.echo(f"{written}: {written.stat().st_size / 1000:.0f} kB; read it with: divtrace blame {written}")

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import importlib.util
+import shlex
+import sys
 
 import click
 
 from divtrace.commands.options import print_json
 
+# Package to what needs it, and to the extra that brings it.
 OPTIONAL = {
-    "numba": ("the invariant policy on CPU", "pip install 'divtrace[invariant]'"),
-    "pandas": ("Trace.to_pandas", "pip install 'divtrace[frames]'"),
-    "pyarrow": ("Trace.to_arrow", "pip install 'divtrace[frames]'"),
-    "plotly": ("figures in a notebook", "pip install 'divtrace[plot]'"),
-    "fsspec": ("reading traces from URLs", "pip install 'divtrace[remote]'"),
+    "numba": ("the invariant policy on CPU", "invariant"),
+    "pandas": ("Trace.to_pandas", "frames"),
+    "pyarrow": ("Trace.to_arrow", "frames"),
+    "plotly": ("figures in a notebook", "plot"),
+    "fsspec": ("reading traces from URLs", "remote"),
 }
 
 
@@ -47,8 +50,11 @@ def command(as_json: bool) -> None:
         click.echo(f"threads     {' '.join(str(w) for w in words if w)}: {blas.get('num_threads')}")
     for name, value in environment["variables"].items():
         click.echo(f"variable    {name}={value}")
-    kinds = "gemv, tile:T where the probe shows it" + (", invariant" if invariant.available() else "")
-    click.echo(f"invariant   {kinds}")
-    click.echo(f"models      {', '.join(cached) or 'none cached'} in {models_directory()}")
-    for name, (use, remedy) in missing.items():
+    policies = "gemv, invariant" if invariant.available() else "gemv"
+    click.echo(f"same bits   at every row count: {policies}; tile:T where divtrace probe shows it")
+    here = ", ".join(cached) if cached else "none yet, divtrace demo brings SmolLM2-135M"
+    click.echo(f"models      {here}, in {models_directory()}")
+    for name, (use, extra) in missing.items():
+        # By this Python's pip: another one would put the package where divtrace does not look.
+        remedy = f"{shlex.quote(sys.executable)} -m pip install 'divtrace[{extra}]'"
         click.echo(f"missing     {name}, for {use}: {remedy}")

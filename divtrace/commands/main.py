@@ -4,6 +4,7 @@ code 2.
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import os
 import sys
@@ -33,6 +34,11 @@ COMMANDS = {
 }
 EXIT_TROUBLE = 2
 EXIT_INTERRUPTED = 130
+EXIT_READER_LEFT = 141
+
+
+class ReaderLeft(Exception):
+    """Who read our output (`| head`) has gone. click would make exit code 1 of it, which says "divergence" here."""
 
 
 class LazyGroup(click.Group):
@@ -49,6 +55,23 @@ class LazyGroup(click.Group):
         module = importlib.import_module(f"divtrace.commands.{name.replace('-', '_')}")
         command: click.Command = module.command
         return command
+
+    def resolve_command(
+        self, context: click.Context, words: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The subcommand that was typed; a misspelt one is answered with the nearest."""
+        if words and words[0] not in COMMANDS and not words[0].startswith("-"):
+            nearest = difflib.get_close_matches(words[0], COMMANDS, 1)
+            hint = f"did you mean {nearest[0]}" if nearest else f"there are {', '.join(COMMANDS)}"
+            raise click.UsageError(f"no such command {words[0]!r}; {hint}", context)
+        return super().resolve_command(context, words)
+
+    def invoke(self, context: click.Context) -> Any:
+        """Run the subcommand."""
+        try:
+            return super().invoke(context)
+        except BrokenPipeError as error:
+            raise ReaderLeft from error
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """List subcommands without importing them."""
@@ -83,8 +106,11 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     from engine.errors import EngineError
 
-    given = None if arguments is None else list(arguments)
+    given = list(sys.argv[1:] if arguments is None else arguments)
     try:
+        if not given:
+            cli.main(args=["--help"], prog_name="divtrace", standalone_mode=False)
+            return EXIT_TROUBLE
         result: Any = cli.main(args=given, prog_name="divtrace", standalone_mode=False)
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
@@ -98,10 +124,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, click.exceptions.Abort):
         click.echo("divtrace: interrupted.", err=True)
         return EXIT_INTERRUPTED
-    except BrokenPipeError:
-        # The reader of our output left (`| head`): nothing to say, and nothing more can be written.
+    except (ReaderLeft, BrokenPipeError):
+        # Nothing more can be written. The code is what a shell gives for this end; 0 and 1 are answers.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return EXIT_READER_LEFT
     except (DivtraceError, EngineError) as error:
         click.echo(f"divtrace: {error}", err=True)
         return EXIT_TROUBLE

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,15 +15,45 @@ from rich import progress as bars
 from rich.console import Console
 from rich.status import Status
 
+from divtrace.errors import DivtraceError
+
 if TYPE_CHECKING:
     from divtrace.api.sources import Progress
     from divtrace.recording import StepCallback
     from engine.engine import Engine
 
 
+PADDING = re.compile(r" +$", re.MULTILINE)
+
+
+class PipedConsole(Console):
+    """80 columns without the blanks that fill a line on a terminal: a comparison of two answers would show them."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """As `Console.print`; what was printed reaches the reader at once."""
+        with self.capture() as captured:
+            super().print(*objects, **options)
+        self.file.write(PADDING.sub("", captured.get()))
+        self.file.flush()
+
+
 def stdout_console() -> Console:
     """Where answers go: colour and real width on a terminal, plain 80 columns in a pipe."""
-    return Console(width=None if sys.stdout.isatty() else 80, highlight=False, soft_wrap=False)
+    if sys.stdout.isatty():
+        return Console(highlight=False, soft_wrap=False)
+    return PipedConsole(width=80, highlight=False, soft_wrap=False)
+
+
+def refuse_unwritable(output: Path) -> None:
+    """Say before the work, not after it, that there is no such place to write to.
+
+    Raises:
+        DivtraceError: `output` is a folder, or lies in none.
+    """
+    if output.is_dir():
+        raise DivtraceError(f"{output} is a folder; give the name of a file with it, for example {output / 'out'}.")
+    if not output.parent.is_dir():
+        raise DivtraceError(f"{output}: there is no folder {output.parent}; make it first, or choose another.")
 
 
 def print_json(document: Mapping[str, Any]) -> None:

@@ -61,7 +61,7 @@ def command(
       divtrace record case.yaml -o runs --deterministic
       divtrace record case.yaml -o runs --arm a:max_active=1 --arm b:max_active=2
       divtrace record case.yaml -o forced --arm serial:policy=gemv --level logits
-      divtrace record case.yaml -o whole --level tensors --tensor-ring 4 --tensor-gap 0.01 --tensor-layers 0,29
+      divtrace record case.yaml -o whole --level tensors --tensor-steps 3-7
     """
     from divtrace.api.record import record
     from divtrace.commands.record_output import PrintedRecording

@@ -10,6 +10,7 @@ import click
 
 from divtrace.commands.arguments import TRACE
 from divtrace.commands.options import print_json, stdout_console
+from divtrace.errors import DivtraceError
 
 if TYPE_CHECKING:
     from divtrace.trace.reader import Trace
@@ -34,11 +35,17 @@ def command(
     Examples:
       divtrace show runs/batched.h5
       divtrace show runs/batched.h5 --step 1
+      divtrace show runs/batched.h5 --steps
       divtrace show runs/batched.h5 --follow
       divtrace show runs/batched.h5 --requests --json
     """
     from divtrace.trace.reader import open_trace
 
+    _refuse_together(
+        {"--step": step is not None, "--requests": only_requests, "--steps": only_steps, "--follow": follow}
+    )
+    if follow and as_json:
+        raise DivtraceError("--follow prints steps as they come, and a JSON document has an end; give one of them.")
     with open_trace(trace) as opened:
         if follow:
             _follow(opened)
@@ -46,6 +53,12 @@ def command(
             print_json(_document(opened, step, only_requests, only_steps))
         else:
             _print(opened, step, only_requests, only_steps)
+
+
+def _refuse_together(views: dict[str, bool]) -> None:
+    chosen = [name for name, is_chosen in views.items() if is_chosen]
+    if len(chosen) > 1:
+        raise DivtraceError(f"{' and '.join(chosen)} are different views of a trace; give one of them.")
 
 
 def _print(trace: Trace, step: int | None, only_requests: bool, only_steps: bool) -> None:

@@ -39,6 +39,8 @@ def write_perfetto(path: Path | str, trace: Trace, other: Trace | None = None) -
         with beside.open("w", encoding="utf-8", newline="\n") as file:
             _write(file, trace, other)
         beside.replace(target)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(target)) from error
     finally:
         beside.unlink(missing_ok=True)
     return target

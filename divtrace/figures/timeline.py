@@ -16,11 +16,10 @@ from divtrace.figures.text import names, plotly_text
 from divtrace.report.model import RunColumns, StringTable
 from divtrace.report.runs import read_run
 from divtrace.trace.reader import Trace
+from divtrace.verdict.records import BlameResult
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
-
-    from divtrace.verdict.records import BlameResult
 
 CURVE_PX = 110
 LARGEST_LANES_PX = 620
@@ -68,6 +67,8 @@ def _figure(runs: Sequence[tuple[Trace, str]], result: BlameResult | None) -> Fi
 
 
 def _side_of(trace: Trace, result: BlameResult) -> str:
+    if not isinstance(result, BlameResult):
+        raise DivtraceError(f"plot_timeline marks what divtrace.blame answered, not {result!r:.60}.")
     for label, summary in (("A", result.diff.run_a), ("B", result.diff.run_b)):
         if os.path.abspath(summary.path) == os.path.abspath(trace.path):  # noqa: PTH100
             return label
