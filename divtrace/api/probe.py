@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 
 from divtrace.api.arguments import whole_number
 from divtrace.api.sources import foreseen_errors
 from divtrace.errors import DivtraceError
-from divtrace.probing.request import DEFAULT_BUDGET_S, DEFAULT_ROW_COUNTS, SMALL_SHAPES, LinearShape, ProbeRequest
+from divtrace.probing.budget import OnLongCall
+from divtrace.probing.request import (
+    DEFAULT_BUDGET_S,
+    DEFAULT_ROW_COUNTS,
+    LEAST_BUDGET_S,
+    SMALL_SHAPES,
+    LinearShape,
+    ProbeRequest,
+)
 from divtrace.probing.result import ProbeResult
 from divtrace.probing.run import Progress, run_probe
 from divtrace.recording import load_shared, resolve_model
@@ -20,20 +29,22 @@ def probe(
     shapes: Iterable[str | LinearShape] = (),
     rows: Iterable[int] | None = None,
     operations: Iterable[str] = (),
-    budget: float = DEFAULT_BUDGET_S,
+    budget: float | None = None,
     seed: int = 0,
     progress: Progress | None = None,
+    on_long_call: OnLongCall | None = None,
 ) -> ProbeResult:
     """Find the row counts at which a row's bits leave its single-row result, and what else they depend on.
 
     Args:
         model: probe the linears of this model: a path, a hub id or `smollm2`.
-        shapes: probe random weights of these shapes: `"576x1536:4"` (inputs, outputs, bits), or records.
+        shapes: probe random weights of these shapes: `"576x1536:4"` (inputs, outputs, bits; 0 for dense), or records.
         rows: row counts, rising; by default 1 to 40 and some larger ones.
         operations: keep only operations that start with one of these words.
-        budget: seconds to spend.
+        budget: seconds to spend, loading left out; by default what loading left of 54, and 20 at least.
         seed: of random weights and rows.
         progress: called with (case, done, total) before each case.
+        on_long_call: called with a case, from another thread, while its first call takes long: a kernel is compiled.
 
     Returns:
         What `divtrace probe --json` prints, as records.
@@ -45,20 +56,25 @@ def probe(
         raise DivtraceError("shapes and operations are lists of texts; put the text between square brackets.")
     whole_number("seed", seed, 0)
     given = tuple(shape if isinstance(shape, LinearShape) else parse_shape(shape) for shape in shapes)
-    loaded = load_shared(resolve_model(model), "float32") if model is not None else None
+    path = resolve_model(model) if model is not None else None
+    started = time.perf_counter()
+    loaded = load_shared(path, "float32") if path is not None else None
+    if budget is None:
+        # The promise of a minute is the whole command's, and a large model takes its part of it.
+        budget = max(LEAST_BUDGET_S, DEFAULT_BUDGET_S - (time.perf_counter() - started))
     request = ProbeRequest(
         model=loaded,
-        shapes=given or (() if loaded is not None else SMALL_SHAPES),
+        shapes=tuple(dict.fromkeys(given)) or (() if loaded is not None else SMALL_SHAPES),
         row_counts=DEFAULT_ROW_COUNTS if rows is None else tuple(rows),
         operations=tuple(operations),
         budget_s=budget,
         seed=seed,
     )
-    return run_probe(request, progress)
+    return run_probe(request, progress, on_long_call)
 
 
 def parse_shape(text: str) -> LinearShape:
-    """`KxN` or `KxN:BITS`.
+    """`KxN` or `KxN:BITS`: 4 bits unless told, 0 for dense float32.
 
     Raises:
         DivtraceError: it is something else.

@@ -11,14 +11,18 @@ from divtrace.commands.options import print_json, status_line, stdout_console, w
 
 @click.command("probe")
 @click.option("--model", default=None, help="Probe the linears of this model: a path, a hub id or 'smollm2'.")
-@click.option("--shape", "shapes", multiple=True, metavar="KxN[:BITS]", help="Probe random weights of this shape.")
+@click.option(
+    "--shape", "shapes", multiple=True, metavar="KxN[:BITS]",
+    help="Probe random weights of this shape: 4 bits unless told, 0 for dense float32.",
+)  # fmt: skip
 @click.option("--rows", default=None, metavar="1,2,8", help="Row counts; by default 1 to 40 and some larger ones.")
 @click.option("--operation", "operations", multiple=True, help="Only operations that start with this word.")
 @click.option(
     "--budget",
     type=click.FloatRange(min=0.1),
     default=None,
-    help="Seconds to spend, loading left out; by default 55, so that the command ends within a minute.",
+    help="Seconds to spend, loading left out; by default what lets the command end within a minute. What a GPU needs to"
+    " compile its kernels comes on top.",
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of random weights and rows.")
 @click.option("--html", type=click.Path(path_type=Path), default=None, help="Write the heat map here.")
@@ -44,7 +48,6 @@ def command(
     """
     from divtrace.api.probe import probe
     from divtrace.probing.document import render_html
-    from divtrace.probing.request import DEFAULT_BUDGET_S
     from divtrace.probing.table import render_table
 
     with status_line("probing") as progress:
@@ -53,9 +56,10 @@ def command(
             shapes=shapes,
             rows=whole_numbers(rows, "--rows") if rows is not None else None,
             operations=operations,
-            budget=DEFAULT_BUDGET_S if budget is None else budget,
+            budget=budget,
             seed=seed,
             progress=lambda case, done, total: progress(f"{done + 1} of {total}: {case}"),
+            on_long_call=_announce,
         )
     if html is not None:
         html.write_text(render_html(result), encoding="utf-8")
@@ -63,3 +67,7 @@ def command(
         print_json(result.to_json())
     else:
         stdout_console().print(render_table(result))
+
+
+def _announce(case: str) -> None:
+    click.echo(f"divtrace: compiling a kernel for {case}; its first call takes long.", err=True)

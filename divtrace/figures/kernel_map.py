@@ -8,8 +8,7 @@ from divtrace.figures.library import finish, load_plotly, new_panes
 from divtrace.figures.palette import CLASS_COLOURS, PAGE
 from divtrace.figures.text import plotly_text
 from divtrace.probing.document import cell_text
-from divtrace.probing.result import Findings, ProbeResult
-from divtrace.probing.table import class_of
+from divtrace.probing.result import Findings, ProbeResult, class_of
 from divtrace.render.text import counted
 
 if TYPE_CHECKING:

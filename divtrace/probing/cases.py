@@ -37,11 +37,6 @@ class Case:
     threads: int = 0
     native_call: NativeCall | None = None
 
-    @property
-    def name(self) -> str:
-        """What to call this case in a sentence."""
-        return f"{self.operation} {self.shape} by {self.implementation}"
-
     def row_alone(self, rows: Rows, index: int) -> Output:
         """The result of row `index` with no other row in the call."""
         if self.alone is not None:

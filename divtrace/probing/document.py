@@ -5,8 +5,8 @@ from __future__ import annotations
 from html import escape
 
 from divtrace.probing.ranges import spoken
-from divtrace.probing.result import Findings, ProbeResult
-from divtrace.probing.table import class_of
+from divtrace.probing.result import Findings, ProbeResult, class_of
+from divtrace.probing.words import case_words
 
 CELL_WIDTH, CELL_HEIGHT, LABEL_WIDTH, HEADER_HEIGHT = 15, 18, 430, 30
 COLOURS = ("#3a7d44", "#c1432e", "#d98e04", "#2d6cb5", "#8454a0", "#1c8c8c", "#a33b6b", "#7a6a2f", "#5b6770")
@@ -56,9 +56,7 @@ def _heat_map(result: ProbeResult) -> str:
 
 
 def _heat_line(found: Findings, counts: list[int], top: int) -> str:
-    threads = f", {found.threads} threads" if found.threads else ""
-    label = f"{found.operation}, {found.implementation}, {found.shape} {found.dtype}{threads}"
-    cells = [f'<text x="0" y="{top + 13}">{escape(label)}</text>']
+    cells = [f'<text x="0" y="{top + 13}">{escape(case_words(found))}</text>']
     for place, count in enumerate(counts):
         if count not in found.row_counts:
             continue
@@ -142,11 +140,7 @@ def _tiles(result: ProbeResult) -> str:
 
 
 def _left_out(result: ProbeResult) -> str:
-    lines = [
-        f"{found.operation} {found.shape} by {found.implementation}: {found.skipped[0]} rows and more"
-        for found in result.findings
-        if found.skipped
-    ]
+    lines = [f"{case_words(found)}: {found.skipped[0]} rows and more" for found in result.findings if found.skipped]
     lines += [f"{name}: not run" for name in result.not_run]
     if not lines:
         return ""

@@ -8,8 +8,10 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from divtrace.probing.budget import Budget
 from divtrace.probing.cases import Case, Output, Rows
 from divtrace.probing.result import Findings
+from divtrace.probing.words import case_words
 from engine.kernels.native import native_kernel
 
 PADDED_TO = 8
@@ -136,7 +138,7 @@ class Measurement:
         self._note("index", count, len(results) > 1)
 
     def _try_padding(self, count: int, rows: Rows, plain: Output) -> None:
-        padded = np.zeros((-(-count // PADDED_TO) * PADDED_TO, rows.shape[1]), np.float32)
+        padded = np.zeros((_padded(count), rows.shape[1]), np.float32)
         padded[:count] = rows
         self._note("padding", count, self._case.run(padded)[:count].tobytes() != plain.tobytes())
 
@@ -148,14 +150,31 @@ class Measurement:
         self._note("neighbour", count, self._case.run(strange)[0].tobytes() != plain[0].tobytes())
 
 
-def measure(case: Case, rows: Rows, row_counts: tuple[int, ...], share_s: float) -> Findings:
+def measure(
+    case: Case, rows: Rows, row_counts: tuple[int, ...], share_s: float, budget: Budget | None = None
+) -> Findings:
     """Try `row_counts` in order until the next one would probably not fit into `share_s` seconds; at least one."""
-    case.run(rows[:1])
-    started, measurement = time.perf_counter(), Measurement(case, rows)
+    budget = budget or Budget()
+    with budget.first_call(case_words(case)):
+        case.run(rows[:1])
+    started_s, measurement = budget.spent_s, Measurement(case, rows)
     for position, count in enumerate(row_counts):
         if position > 0:
             expected_s = measurement.expected_s(row_counts[position - 1], count)
-            if time.perf_counter() - started + expected_s > share_s:
+            if budget.spent_s - started_s + expected_s > share_s:
                 return measurement.findings(row_counts[position:])
+        if budget.compiles:
+            _compile(case, rows, count, budget)
         measurement.add(count)
     return measurement.findings(())
+
+
+def _compile(case: Case, rows: Rows, count: int, budget: Budget) -> None:
+    """Run what `count` rows run, with padding and without: a GPU compiles other kernels for other row counts."""
+    with budget.first_call(case_words(case)):
+        case.run(rows[:count])
+        case.run(rows[: _padded(count)])
+
+
+def _padded(count: int) -> int:
+    return -(-count // PADDED_TO) * PADDED_TO

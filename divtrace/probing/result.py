@@ -65,6 +65,11 @@ class Findings:
         )
 
 
+def class_of(found: Findings, count: int) -> int:
+    """Index of the equivalence class of a row count, 0 being the class of the smallest row count."""
+    return next(place for place, counts in enumerate(found.classes) if count in counts)
+
+
 @dataclass(frozen=True, slots=True)
 class TileProposal:
     """Row counts of a tile in which no index changes a row's bits, for `tile:T`: all found, and the fastest per row."""

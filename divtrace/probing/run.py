@@ -3,32 +3,47 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
 from divtrace.errors import DivtraceError
+from divtrace.probing.budget import Budget, OnLongCall
 from divtrace.probing.cases import Case, Rows
 from divtrace.probing.linear_cases import linear_cases, matmul_cases, model_sites, random_site
-from divtrace.probing.machine import this_machine
+from divtrace.probing.machine import backend, this_machine
 from divtrace.probing.measure import measure
 from divtrace.probing.other_cases import attention_cases, elementwise_cases, expert_cases
 from divtrace.probing.request import SMALL_SHAPES, LinearShape, ProbeRequest
 from divtrace.probing.result import Findings, ProbeResult
 from divtrace.probing.tiles import TILED_IMPLEMENTATION, propose_tile
+from divtrace.probing.words import case_words
+from engine.kernels.native import Backend
 
 Progress = Callable[[str, int, int], None]
 
 
-def run_probe(request: ProbeRequest, progress: Progress | None = None) -> ProbeResult:
+MLX = "mlx"
+OPERATIONS_ASKED_FIRST = ("quantized_matmul", "matmul", "embedding as linear")
+
+
+def run_probe(
+    request: ProbeRequest, progress: Progress | None = None, on_long_call: OnLongCall | None = None
+) -> ProbeResult:
     """Probe every case of the request; `progress(case, done, total)` is called before each case.
+
+    `on_long_call(case)` is called, from another thread, while a first call takes long: a kernel is being compiled. On a
+    GPU such calls do not count against the budget, and MLX's own kernels come first.
 
     Raises:
         DivtraceError: nothing is left to probe, or given activations do not fit.
     """
-    started = time.perf_counter()
+    started, on_gpu = time.perf_counter(), backend() is not Backend.CPU
+    budget = Budget(on_gpu, on_long_call)
     cases = [case for case in _cases(request) if _wanted(case, request)]
+    if on_gpu:
+        cases = gpu_order(cases)
     if not cases:
         raise DivtraceError(
             "probe: no case matches the given operations and implementations; leave them out to see all."
@@ -37,14 +52,14 @@ def run_probe(request: ProbeRequest, progress: Progress | None = None) -> ProbeR
     not_run: list[str] = []
     for done, case in enumerate(cases):
         if progress is not None:
-            progress(case.name, done, len(cases))
-        left_s = request.budget_s - (time.perf_counter() - started)
+            progress(case_words(case), done, len(cases))
+        left_s = request.budget_s - budget.spent_s
         if left_s <= 0:
-            not_run.append(case.name)
+            not_run.append(case_words(case))
             continue
         rows = _rows(request, case.input_size)
         with np.errstate(all="ignore"):
-            findings.append(measure(case, rows, request.row_counts, left_s / (len(cases) - done)))
+            findings.append(measure(case, rows, request.row_counts, left_s / (len(cases) - done), budget))
     return ProbeResult(
         machine=this_machine(),
         source=request.model.source if request.model is not None else "random weights",
@@ -54,6 +69,17 @@ def run_probe(request: ProbeRequest, progress: Progress | None = None) -> ProbeR
         tiles=tuple(propose_tile(found) for found in findings if found.implementation == TILED_IMPLEMENTATION),
         not_run=tuple(not_run),
     )
+
+
+def gpu_order(cases: Iterable[Case]) -> list[Case]:
+    """MLX's kernels first, its matrix products before the rest, numpy's last: on a GPU the first are what is asked."""
+
+    def place(case: Case) -> tuple[int, int]:
+        operations = OPERATIONS_ASKED_FIRST
+        rank = operations.index(case.operation) if case.operation in operations else len(operations)
+        return (0, rank) if case.implementation == MLX else (2 if case.implementation.startswith("numpy") else 1, 0)
+
+    return sorted(cases, key=place)
 
 
 def _wanted(case: Case, request: ProbeRequest) -> bool:
