@@ -17,10 +17,13 @@ ROUNDING_VERDICTS = frozenset(
 )
 _SAME_TEXT = (
     "Nothing is to be mended in the model or the cache. If the text must be the same whatever the batch, use kernels "
-    "that do not look at other rows: policy invariant or gemv (record --deterministic)"
+    "that do not look at other rows: policy invariant or gemv"
 )
-_CHECK = "To check it: record both runs so, and divtrace diff must find no difference"
-_TO_PROVE = "Run divtrace blame where the model is at hand: only a re-run tells a suspect from a cause"
+_CHECK = (
+    "To check it: `divtrace record WORKLOAD -o same --deterministic`, and `divtrace diff` of its traces must find no "
+    "difference"
+)
+_TO_PROVE = "Run `divtrace blame` where the model is at hand: only a re-run tells a suspect from a cause"
 _OF_ROUNDING = {
     Verdict.KERNEL_PATH: ", or serve one request at a time (max_active 1)",
     Verdict.ATTENTION_SPLIT: ", with one query a call (attention: row)",
@@ -33,17 +36,17 @@ _OTHERS = {
     Verdict.INPUTS_DIFFER: "Record both runs from one workload and with the same weights, then compare again",
     Verdict.NOT_REPRODUCIBLE: "Find out why a run does not repeat itself before you compare it with another",
     Verdict.STATE_CORRUPTION: (
-        "Report it with the place that is named. record --audit 1 tells who changed a row, and divtrace bundle packs "
-        "the case for somebody else"
+        "Report it with the place that is named. `record --audit 1` tells who changed a row, and `divtrace bundle` "
+        "packs the case for somebody else"
     ),
     Verdict.SELECTION: "Look behind the logits: ties, sampler state, penalties, acceptance of drafts",
-    Verdict.RECORDING_CHANGED_THE_RUN: "Record less (--level logits), and report this as a fault of the recorder",
+    Verdict.RECORDING_CHANGED_THE_RUN: "Record less (`--level logits`), and report this as a fault of the recorder",
     Verdict.NOT_DECIDABLE: "Record more evidence",
 }
 
 
 def what_next(blame: BlameResult) -> str:
-    """What somebody with this verdict does now."""
+    """What somebody with this verdict does now; what stands between backticks is to be typed."""
     if blame.verdict in ROUNDING_VERDICTS and blame.nature is Nature.ROUNDING:
         return f"{_SAME_TEXT}{_OF_ROUNDING[blame.verdict]}. {_CHECK}."
     if blame.verdict in ROUNDING_VERDICTS and blame.nature is Nature.BUG:

@@ -51,11 +51,8 @@ def _carrier_card(origins: OriginResult) -> ChainCard:
             "Carriers", "none", ("No later row holds the difference: the decision read the origin’s rows.",)
         )
     own = origins.differing_rows - carriers.rows
-    sum_words = (
-        f" {carriers.rows} carriers + {own} rows of origins = {origins.differing_rows} differing rows."
-        if own > 0
-        else ""
-    )
+    parts = f"{counted(carriers.rows, 'carrier')} + {counted(own, 'row')} of origins"
+    sum_words = f" {parts} = {origins.differing_rows} differing rows." if own > 0 else ""
     read = f"{counted(carriers.rows, 'row')} of the {origins.rows_read} that the decision read"
     lines = [f"{read} {'was' if carriers.rows == 1 else 'were'} computed from differing rows.{sum_words}"]
     history = origins.divergence.flip if origins.divergence is not None else None

@@ -149,7 +149,7 @@ def _answers(blame: BlameResult) -> tuple[Answer, ...]:
         answers.append(Answer("Which step caused it?", _step_words(blame, origin)))
         joined = who_joined(blame, origin)
         crossing = main_crossing(origin)
-        company = sentence(joined) if joined else "Nobody."
+        company = f"Joined: {joined}." if joined else "Nobody."
         answers.append(
             Answer(
                 "What joined the batch there?",

@@ -25,7 +25,7 @@ PAST_FLIP_ROWS = 40
 
 @dataclass(frozen=True, slots=True)
 class PageTable:
-    """A table: caption, column heads, rows of cells. `note` says what was left out."""
+    """A table: caption, column heads, rows of cells. `note`, a line a paragraph, says what was left out."""
 
     caption: str
     heads: tuple[str, ...]
@@ -65,7 +65,7 @@ def trials_table(blame: BlameResult) -> PageTable | None:
         "Re-runs (counterfactuals): one run again, with only the named steps made like the other run",
         heads,
         rows,
-        " ".join(part for part in (_TRIALS_NOTE, proof_limits(blame)) if part),
+        "\n".join(part for part in (_TRIALS_NOTE, proof_limits(blame)) if part),
     )
 
 

@@ -13,13 +13,14 @@ from playwright.sync_api import sync_playwright
 
 FOLDER = Path(__file__).parents[1] / "images"
 WINDOW = {"width": 1280, "height": 900}
+PAPER = {"width": 794, "height": 1123}
 PARTS = {
     "texts": "#texts", "timeline": "#timeline", "curves": "#curves", "kv": "#kv", "proof": "#proof",
 }  # fmt: skip
 
 
 def main() -> None:
-    """Write the top and the whole in light and dark, and the parts in light."""
+    """Write the top and the whole in light and dark, the parts in light, and the whole as it is printed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("report", type=Path)
     parser.add_argument("--chromium", default="/usr/bin/chromium")
@@ -32,6 +33,12 @@ def main() -> None:
             page.wait_for_selector("html[data-drawn-ms]", state="attached")
             take(page, scheme)
             page.close()
+        page = browser.new_page(viewport=PAPER)
+        page.goto(options.report.resolve().as_uri())
+        page.wait_for_selector("html[data-drawn-ms]", state="attached")
+        page.emulate_media(media="print")
+        page.wait_for_selector("details[open] #prompt-text", state="visible")
+        page.screenshot(path=FOLDER / "report-print.png", full_page=True)
         browser.close()
 
 

@@ -112,6 +112,9 @@ def test_without_its_script_the_page_still_answers_every_question(tmp_path: Path
         "Request anchor split at output token 3",
         "guest’s prefill of 2 rows",
         "Which step caused it?",
+        "Joined: guest’s prefill of 2 rows.",
+        "Words on this page",
+        "What next?",
         "Suspected: step 1 of run B",
         "Is it a bug?",
         "settings.max_active",
@@ -155,6 +158,13 @@ def test_a_proven_cause_is_told_as_one_and_rounding_is_no_bug(judged: BlameResul
     assert "policy invariant or gemv" in story.next_step
     assert story.is_it_a_bug == "No. Rounding, not a bug"
     assert story.tone == "rounding"
+
+
+def test_what_is_to_be_typed_is_set_as_code_and_stays_escaped(
+    judged: BlameResult, flip: tuple[Trace, Trace], tmp_path: Path
+) -> None:
+    html = page_of(tmp_path, *flip, replace(judged, next_time=("take `a <b> c` and go",)))
+    assert "Take <code>a &lt;b&gt; c</code> and go." in html
 
 
 def test_a_bug_is_called_a_bug_with_its_reason(judged: BlameResult) -> None:

@@ -70,6 +70,7 @@ def test_the_chain_leads_from_the_batch_over_the_carriers_to_the_flip(suspected:
     assert origin.lines[0] == "Joined the batch: guest’s prefill of 2 rows."
     assert "3 rows instead of 1" in origin.lines[1]
     assert carriers.where == "position 4"
+    assert "1 carrier + 1 row of origins = 2 differing rows." in carriers.lines[0]
     assert flip.lines[0] == "A wrote “<13>”, B wrote “<14>”."
     assert "smaller than the gap drift" in flip.lines[1]
 
