@@ -6,9 +6,17 @@ from collections.abc import Callable, Iterator
 
 from divtrace.errors import TraceError
 from divtrace.trace.checks.batches import check_batches, check_digests
-from divtrace.trace.checks.choices import check_choices, check_drafts, check_failures, check_outputs
+from divtrace.trace.checks.choices import (
+    check_choices,
+    check_commits,
+    check_drafts,
+    check_failures,
+    check_outputs,
+)
 from divtrace.trace.checks.finding import Finding
 from divtrace.trace.checks.lifetimes import check_lifetimes, check_provenance
+from divtrace.trace.checks.sequences import check_inputs, check_places
+from divtrace.trace.checks.values import check_flags, check_sums, check_values
 from divtrace.trace.reader import Trace
 from divtrace.trace.schema import TABLES
 
@@ -17,11 +25,17 @@ INVARIANTS: tuple[Callable[[Trace], Iterator[Finding]], ...] = (
     check_batches,
     check_lifetimes,
     check_provenance,
+    check_places,
     check_choices,
+    check_commits,
     check_outputs,
     check_failures,
     check_drafts,
+    check_inputs,
     check_digests,
+    check_values,
+    check_sums,
+    check_flags,
 )
 
 

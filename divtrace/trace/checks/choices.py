@@ -13,6 +13,9 @@ from divtrace.trace.checks.finding import Finding, where_wrong
 from divtrace.trace.reader import Trace
 from divtrace.trace.schema import Level
 
+SUM_TOLERANCE = 1e-3
+"""A log-sum-exp of float32 exponentials may be off by so much of its size."""
+
 
 def check_choices(trace: Trace) -> Iterator[Finding]:
     """Greedy requests draw no random numbers and take the largest processed logit, lowest id on a tie."""
@@ -29,10 +32,46 @@ def check_choices(trace: Trace) -> Iterator[Finding]:
         yield from where_wrong(
             "sampled", wrong, "chose another token than the largest logit, and its request is greedy"
         )
-        wrong = (chosen == largest) & _differ(trace.column("sampled", "chosen_logit"), values[:, 0])
-        yield from where_wrong("sampled", wrong, "chosen_logit is not the logit of the chosen token")
+        yield from _check_logits(trace, chosen, values)
     for ids, logits in (("top_ids", "top_values"), ("processed_top_ids", "processed_top_values")):
         yield from _check_order(trace, ids, logits)
+
+
+def _check_logits(trace: Trace, chosen: npt.NDArray[np.uint32], values: npt.NDArray[np.float32]) -> Iterator[Finding]:
+    """The chosen token's logit, the gap and the log-sum-exp are those of the recorded logits."""
+    logit = trace.column("sampled", "chosen_logit")
+    is_chosen = trace.column("sampled", "processed_top_ids") == chosen[:, np.newaxis]
+    differs = (is_chosen & _differ(values, logit[:, np.newaxis])).any(axis=1)
+    too_large = ~is_chosen.any(axis=1) & (logit > values[:, -1])
+    yield from where_wrong("sampled", differs | too_large, "chosen_logit is not the logit of the chosen token")
+    if values.shape[1] > 1:
+        with np.errstate(invalid="ignore"):
+            gaps = values[:, 0] - values[:, 1]
+        wrong = _differ(trace.column("sampled", "gap"), gaps)
+        yield from where_wrong("sampled", wrong, "gap is not the distance of its two largest logits")
+    yield from where_wrong("sampled", _wrong_sums(trace), "log_sum_exp cannot be that of its logits")
+
+
+def _wrong_sums(trace: Trace) -> npt.NDArray[np.bool_]:
+    """At least the sum of the recorded exponentials, at most as if all others were as large as the last of these."""
+    top = trace.column("sampled", "top_values").astype(np.float64)
+    sums = trace.column("sampled", "log_sum_exp")
+    others = max(trace.header.vocabulary_size - top.shape[1], 0)
+    with np.errstate(all="ignore"):
+        recorded = np.exp(top - top[:, :1]).sum(axis=1)
+        least = top[:, 0] + np.log(recorded)
+        most = top[:, 0] + np.log(recorded + others * np.exp(top[:, -1] - top[:, 0]))
+        slack = SUM_TOLERANCE * (1 + np.abs(sums))
+        return np.isfinite(top).all(axis=1) & ~((sums >= least - slack) & (sums <= most + slack))
+
+
+def check_commits(trace: Trace) -> Iterator[Finding]:
+    """In a recording of a workload a request goes on with what was chosen; a playback's tokens are pinned."""
+    if trace.header.workload is None:
+        return
+    committed = trace.column("sampled", "committed") == 1
+    wrong = committed & (trace.committed_tokens() != trace.column("sampled", "chosen"))
+    yield from where_wrong("sampled", wrong, "committed another token than the one that was chosen")
 
 
 def check_outputs(trace: Trace) -> Iterator[Finding]:

@@ -34,6 +34,30 @@ def add(name: str, row: int, amount: float = 1) -> Callable[[h5py.File], None]:
     return damage
 
 
+def put(name: str, row: int, value: float, **beside: float) -> Callable[[h5py.File], None]:
+    def damage(file: h5py.File) -> None:
+        file[name][row] = value
+        for column, other in beside.items():
+            file[name.partition("/")[0]][column][row] = other
+
+    return damage
+
+
+def spoil_settings(file: h5py.File) -> None:
+    text = int(file["requests/settings_string"][1])
+    file["string_bytes/value"][int(file["strings/offset"][text])] = ord("[")
+
+
+def feed(segment_row: int, token: int = 0) -> Callable[[h5py.File], None]:
+    """Another id in place of an input token of a segment."""
+
+    def damage(file: h5py.File) -> None:
+        place = int(file["segments/token_offset"][segment_row]) + token
+        file["token_lists/value"][place] = 31
+
+    return damage
+
+
 @pytest.mark.parametrize("level", [Level.TOKENS, Level.LOGITS, Level.KV])
 def test_a_sound_trace_has_no_findings(tmp_path: Path, level: Level) -> None:
     assert findings(example_run().write(tmp_path / "run.h5", level)) == []
@@ -70,6 +94,38 @@ CONTRADICTIONS = [
     (add("token_lists/value", 20), "request 'anchor': the tokens it returned"),
     (add("sampled/position", 1, 3), "request 'anchor': its committed positions"),
     (add("rows/request", 3, 7), "rows/request"),
+    (add("sampled/committed_token", 1), "sampled row 1: committed another token than the one that was chosen"),
+    (add("sampled/row", 2), "sampled row 2: row is not one that a segment wants"),
+    (add("sampled/gap", 2), "sampled row 2: gap is not the distance"),
+    (add("sampled/gap", 2, np.nan), "sampled row 2: gap is not the distance"),
+    (add("sampled/log_sum_exp", 2, -1), "sampled row 2: log_sum_exp cannot be"),
+    (add("sampled/log_sum_exp", 2, 4), "sampled row 2: log_sum_exp cannot be"),
+    (add("sampled/log_sum_exp", 2, np.nan), "sampled row 2: log_sum_exp cannot be"),
+    (add("sampled/committed", 2, 6), "sampled row 2: committed is neither 0 nor 1"),
+    (add("sampled/chosen", 4, 90), "sampled row 4: chosen: no such token"),
+    (put("sampled/random_number", 1, 1.0), "sampled row 1: random_number is not from 0 to 1"),
+    (add("segments/kind", 1, 5), "segments row 1: no such kind"),
+    (feed(1), "step 1, request 'anchor': was fed other tokens"),
+    (feed(2), "step 1, request 'follower': was fed other tokens"),
+    (feed(3, 2), "step 2, request 'anchor': verifies other tokens than its drafter proposed"),
+    (add("segments/proposed_tokens", 1, 2), "step 1, request 'anchor': 2 of its 1 input tokens"),
+    (put("requests/id_string", 1, 0), "requests row 1: id_string occurs twice"),
+    (put("completions/request", 1, 0), "completions row 1: request occurs twice"),
+    (put("completions/reason_string", 0, 0), "completions row 0: reason_string: no such word"),
+    (put("events/kind_string", 0, 0), "events row 0: kind_string: no such word"),
+    (add("footer/step_count", 0), "footer row 0: step_count is not"),
+    (add("steps/max_query_length", 2), "steps row 2: max_query_length is not"),
+    (add("steps/max_key_length", 2), "steps row 2: max_key_length is not"),
+    (put("steps/blocks_total", 1, 3, blocks_used=4), "steps row 1: uses more K/V blocks"),
+    (add("steps/forward_s", 1, -9), "steps row 1: forward_s is no time"),
+    (add("steps/forward_s", 1, np.nan), "steps row 1: forward_s is no time"),
+    (add("plan_sites/rows", 0), "step 0: the sites of its plan have other row counts"),
+    (put("steps/plan", 3, 1), "step 3: the sites of its plan have other row counts"),
+    (spoil_settings, "requests row 1: its settings are not a JSON object"),
+    (put("steps/flags", 1, 8), "steps row 1: flags: no such flag"),
+    (put("steps/flags", 1, 4), "steps row 1: flags and audits do not agree"),
+    (put("steps/flags", 1, 2), "steps row 1: flags and magnitudes do not agree"),
+    (add("rows/key_magnitude", 4, np.inf), "steps row 1: flags and magnitudes do not agree"),
 ]
 
 
