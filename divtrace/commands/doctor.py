@@ -5,12 +5,14 @@ from __future__ import annotations
 import importlib.util
 import shlex
 import sys
+from textwrap import wrap
 
 import click
 
-from divtrace.commands.options import print_json
+from divtrace.commands.options import print_json, stdout_console
 
 # Package to what needs it, and to the extra that brings it.
+INDENT = " " * 12
 OPTIONAL = {
     "numba": ("the invariant policy on CPU", "invariant"),
     "pandas": ("Trace.to_pandas", "frames"),
@@ -42,19 +44,29 @@ def command(as_json: bool) -> None:
         print_json({"schema": "divtrace.doctor/1", "invariant_on_cpu": invariant.available(), **document})
         return
     versions = ", ".join(f"{name} {version}" for name, version in environment["versions"].items() if version)
-    click.echo(f"device      {environment['device']}, {environment['processor']}")
-    click.echo(f"system      {environment['system']}, Python {environment['python']}")
-    click.echo(f"versions    {versions}")
+    _fact("device", f"{environment['device']}, {environment['processor']}")
+    _fact("system", f"{environment['system']}, Python {environment['python']}")
+    _fact("versions", versions)
     for blas in environment["blas"]:
         words = (blas.get("internal_api"), blas.get("version"), blas.get("architecture"))
-        click.echo(f"threads     {' '.join(str(w) for w in words if w)}: {blas.get('num_threads')}")
+        _fact("threads", f"{' '.join(str(w) for w in words if w)}: {blas.get('num_threads')}")
     for name, value in environment["variables"].items():
-        click.echo(f"variable    {name}={value}")
+        _fact("variable", f"{name}={value}")
     policies = "gemv, invariant" if invariant.available() else "gemv"
-    click.echo(f"same bits   at every row count: {policies}; tile:T where divtrace probe shows it")
+    _fact("same bits", f"at every row count: {policies}; tile:T where divtrace probe shows it")
     here = ", ".join(cached) if cached else "none yet, divtrace demo brings SmolLM2-135M"
-    click.echo(f"models      {here}, in {models_directory()}")
+    _fact("models", f"{here}, in {models_directory()}")
     for name, (use, extra) in missing.items():
         # By this Python's pip: another one would put the package where divtrace does not look.
-        remedy = f"{shlex.quote(sys.executable)} -m pip install 'divtrace[{extra}]'"
-        click.echo(f"missing     {name}, for {use}: {remedy}")
+        _fact("missing", f"{name}, for {use}:")
+        click.echo(f"{INDENT}{shlex.quote(sys.executable)} -m pip install 'divtrace[{extra}]'")
+
+
+def _fact(name: str, value: str) -> None:
+    """A name and its value in the width there is; a path or a command is never cut."""
+    width = max(stdout_console().width, 2 * len(INDENT))
+    lines = wrap(
+        value, width, initial_indent=INDENT, subsequent_indent=INDENT, break_long_words=False, break_on_hyphens=False
+    )
+    first, *more = lines or [INDENT]
+    click.echo("\n".join([name.ljust(len(INDENT)) + first[len(INDENT) :], *more]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import click
@@ -70,4 +71,5 @@ def command(
 
 
 def _announce(case: str) -> None:
-    click.echo(f"divtrace: compiling a kernel for {case}; its first call takes long.", err=True)
+    # Not by click, which writes past rich: the line belongs above the status, not into it.
+    sys.stderr.write(f"divtrace: compiling a kernel for {case}; its first call takes long.\n")

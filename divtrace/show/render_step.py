@@ -7,12 +7,13 @@ from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
+from rich.text import Text
 
 from divtrace.show.memory import step_memory
 from divtrace.show.paths import PathGroup
 from divtrace.show.safe_text import plain
 from divtrace.show.steps import StepReader, StepView
-from divtrace.show.tables import compact_table, facts_table, kind_text, seconds_text
+from divtrace.show.tables import ByWidth, compact_table, facts_table, kind_text, seconds_text
 from divtrace.trace.reader import Trace
 
 SCHEMA = "divtrace.show.step/1"
@@ -65,35 +66,47 @@ def _facts(trace: Trace, view: StepView) -> list[tuple[str, str]]:
 
 
 def _segments(view: StepView) -> Table:
+    """One line a segment; tokens from the cache and proposed ones have a column where there are any."""
+    caches = any(segment.cached_tokens for segment in view.segments)
+    drafts = any(segment.proposed_tokens for segment in view.segments)
     table = compact_table("Batch")
     table.add_column("request", overflow="ellipsis", max_width=24, no_wrap=True)
-    table.add_column("kind")
-    for name in ("positions", "packed rows", "logits", "cached", "proposed"):
-        table.add_column(name, justify="right")
+    table.add_column("kind", overflow="fold")
+    wanted = (True, True, True, caches, drafts)
+    for is_wanted, name in zip(wanted, ("positions", "packed rows", "logits", "cached", "proposed"), strict=True):
+        if is_wanted:
+            table.add_column(name, justify="right", overflow="fold")
     for segment in view.segments:
+        cells = [str(segment.cached_tokens or "-")] if caches else []
+        cells += [str(segment.proposed_tokens or "-")] if drafts else []
         table.add_row(
             plain(segment.request),
             kind_text(segment.kind),
             _range(segment.first_position, segment.rows),
             _range(segment.first_row, segment.rows),
             str(segment.wanted_logits),
-            str(segment.cached_tokens or "-"),
-            str(segment.proposed_tokens or "-"),
+            *cells,
         )
     return table
 
 
-def _paths(title: str, groups: tuple[PathGroup, ...]) -> Table:
+def _paths(title: str, groups: tuple[PathGroup, ...]) -> RenderableType:
+    return ByWidth(lambda is_narrow: _paths_table(title, groups, is_narrow))
+
+
+def _paths_table(title: str, groups: tuple[PathGroup, ...], is_narrow: bool) -> Table:
+    """One line a site class; where it is narrow, what decided its path stands below it."""
     table = compact_table(title)
     table.add_column("site class", no_wrap=True)
-    table.add_column("path", overflow="fold")
-    table.add_column("rows", justify="right")
-    table.add_column("sites", justify="right")
-    table.add_column("decided by", overflow="fold")
+    table.add_column("path, decided by" if is_narrow else "path", overflow="fold")
+    table.add_column("rows", justify="right", no_wrap=True)
+    table.add_column("sites", justify="right", no_wrap=True)
+    if not is_narrow:
+        table.add_column("decided by", overflow="fold")
     for group in groups:
-        table.add_row(
-            plain(group.site_class), plain(group.path), str(group.rows), str(group.sites), plain(group.decided_by)
-        )
+        path, decided_by = plain(group.path), plain(group.decided_by)
+        cells = [plain(group.site_class), Text("\n  ").join((path, decided_by)) if is_narrow else path]
+        table.add_row(*cells, str(group.rows), str(group.sites), *([] if is_narrow else [decided_by]))
     return table
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 from rich.console import RenderableType
+from rich.table import Table
 from rich.text import Text
 
 from divtrace.show.alike_steps import AlikeSteps, group_alike_steps
 from divtrace.show.safe_text import plain
-from divtrace.show.tables import KIND_STYLES, compact_table, seconds_text, short_paths
+from divtrace.show.tables import KIND_STYLES, ByWidth, compact_table, seconds_text, short_paths
 from divtrace.trace.reader import Trace
 
 SCHEMA = "divtrace.show.steps/1"
@@ -21,26 +23,34 @@ def show_steps(trace: Trace, first: int = 0, last: int | None = None, limit: int
     """Steps `first` to `last`; at most `limit` lines, and then how many were left out."""
     groups = group_alike_steps(trace, first, last)
     shown = groups if limit is None else groups[:limit]
-    table = compact_table("Steps", is_wide=True)
-    table.add_column("step", no_wrap=True)
-    for name in ("rows", "head", "waiting"):
-        table.add_column(name, justify="right")
-    table.add_column("path", overflow="fold")
-    table.add_column("batch", overflow="fold", ratio=1)
-    table.add_column("forward", justify="right", no_wrap=True)
-    for group in shown:
-        table.add_row(
-            str(group.first) if group.first == group.last else f"{group.first}-{group.last}",
-            str(group.packed_rows),
-            str(group.head_rows),
-            str(group.waiting),
-            plain(short_paths(group.paths)),
-            _batch(group),
-            seconds_text(group.forward_s),
-        )
+    caption = None
     if len(shown) < len(groups):
         left = trace.step_count - 1 - shown[-1].last if last is None else last - shown[-1].last
-        table.caption = f"{left} more steps; `--steps` lists all."
+        caption = f"{left} more steps; `--steps` lists all."
+    return ByWidth(lambda is_narrow: _table(shown, caption, is_narrow))
+
+
+def _table(groups: Sequence[AlikeSteps], caption: str | None, is_narrow: bool) -> Table:
+    """One line for alike steps; where it is narrow the batch stands below its path, and fewer numbers are given."""
+    table = compact_table("Steps", is_wide=True)
+    table.caption = caption
+    table.add_column("step", no_wrap=True)
+    table.add_column("rows", justify="right", no_wrap=True)
+    if is_narrow:
+        table.add_column("path and batch", ratio=1)
+    else:
+        for name in ("head", "waiting"):
+            table.add_column(name, justify="right", no_wrap=True)
+        table.add_column("path", overflow="fold")
+        table.add_column("batch", overflow="fold", ratio=1)
+    table.add_column("forward", justify="right", no_wrap=True)
+    for group in groups:
+        path, batch = plain(short_paths(group.paths)), _batch(group)
+        step = str(group.first) if group.first == group.last else f"{group.first}-{group.last}"
+        cells = (
+            [Text("\n").join((path, batch))] if is_narrow else [str(group.head_rows), str(group.waiting), path, batch]
+        )
+        table.add_row(step, str(group.packed_rows), *cells, seconds_text(group.forward_s))
     return table
 
 

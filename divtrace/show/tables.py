@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
@@ -11,6 +13,21 @@ from divtrace.show.paths import PathGroup
 from divtrace.show.safe_text import plain
 
 KIND_STYLES = {"prefill": "blue", "decode": "green", "verify": "magenta", "recompute": "yellow"}
+
+
+NARROW_BELOW = 76
+"""Columns of a terminal below which a table gives up some of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class ByWidth:
+    """A renderable that is built when the width is known: `build(is_narrow)`."""
+
+    build: Callable[[bool], RenderableType]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Build it for this width."""
+        yield self.build(options.max_width < NARROW_BELOW)
 
 
 def compact_table(title: str, is_wide: bool = False) -> Table:

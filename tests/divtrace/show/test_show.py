@@ -52,6 +52,47 @@ def test_every_view_fits_into_80_columns_and_is_plain_text(example: Trace) -> No
         assert max(map(len, text.splitlines())) <= 80
 
 
+def test_at_60_columns_every_word_of_a_run_is_whole(tmp_path: Path) -> None:
+    run = TraceBuilder(layers=1)
+    for name in ("resident", "visitor"):
+        run.request(name, (1, 2), max_tokens=2)
+    both = [segment(name, SegmentKind.RECOMPUTE, 0, (1, 2), chosen=(4,)) for name in ("resident", "visitor")]
+    run.step(*both, path="gemm-f16-operands")
+    trace = open_trace(run.write(tmp_path / "run.h5"))
+    for view, words in (
+        (show_requests(trace), {"request", "prompt", "output", "steps", "ended", "unfinished"}),
+        (show_steps(trace), {"gemm-f16-operands", "resident", "visitor", "recompute", "forward"}),
+        (show_step(trace, 0), {"gemm-f16-operands", "resident", "recompute", "positions", "committed", "sites"}),
+    ):
+        lines = printed(view, 60).splitlines()
+        assert max(map(len, lines)) <= 60
+        assert words <= {word.strip(",") for line in lines for word in line.split()}
+
+
+def test_a_narrow_table_of_requests_has_their_texts_below_it(example: Trace) -> None:
+    lines = [line.strip() for line in printed(show_requests(example), 60).splitlines()]
+    below = lines[lines.index("Output texts") + 1 :]
+    assert [line.split()[0] for line in below] == ["anchor", "follower"]
+    assert "first" not in lines[1]
+
+
+def test_a_narrow_step_says_below_a_path_what_decided_it(example: Trace) -> None:
+    lines = [line.strip() for line in printed(show_step(example, 1), 60).splitlines()]
+    assert "path, decided by" in next(line for line in lines if line.startswith("site class"))
+    wide = printed(show_step(example, 1), 100)
+    assert "path, decided by" not in wide
+    assert sum(len(line.split()) == 1 for line in lines[lines.index("Paths") + 1 :]) >= 3
+
+
+def test_cached_and_proposed_tokens_have_a_column_where_there_are_any(example: Trace) -> None:
+    heads = [printed(show_step(example, step)) for step in range(example.step_count)]
+    answers = [step_json(example, step)["segments"] for step in range(example.step_count)]
+    for text, segments in zip(heads, answers, strict=True):
+        (titles,) = (line for line in text.splitlines() if line.startswith("request") and "kind" in line)
+        assert ("cached" in titles) == any(segment["cached_tokens"] for segment in segments)
+        assert ("proposed" in titles) == any(segment["proposed_tokens"] for segment in segments)
+
+
 def test_a_step_shows_its_batch_its_paths_by_site_class_and_what_it_decided(example: Trace) -> None:
     answer = step_json(example, 1)
     assert [(s["request"], s["kind"], s["rows"]) for s in answer["segments"]] == [
