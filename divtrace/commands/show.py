@@ -101,7 +101,7 @@ def _follow(trace: Trace) -> None:
 
     console = stdout_console()
     console.print(show_run(trace))
-    shown = 0
+    shown = trace.step_count
     while True:
         if trace.step_count > shown:
             console.print(show_steps(trace, first=shown))

@@ -34,10 +34,11 @@ def requests_json(trace: Trace) -> dict[str, Any]:
 
 def _narrow(views: tuple[RequestView, ...], caption: str | None) -> RenderableType:
     """The table without texts, and the texts below it."""
-    texts = Table(title="Output texts", title_justify="left", box=None, show_header=False, padding=(0, 2, 0, 0))
+    texts = compact_table("Output texts", is_wide=True)
+    texts.show_header = False
     longest = max((plain(view.id).cell_len for view in views), default=0)
     texts.add_column(overflow="ellipsis", width=min(16, longest), no_wrap=True)
-    texts.add_column(overflow="ellipsis", no_wrap=True)
+    texts.add_column(overflow="ellipsis", no_wrap=True, ratio=1)
     for view in views:
         texts.add_row(plain(view.id), Text(excerpt(view.output_text, _TEXT_CHARACTERS)))
     return Group(_table(views, caption, with_texts=False), "", texts)

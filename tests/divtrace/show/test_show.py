@@ -7,8 +7,10 @@ import json
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from rich.console import Console, RenderableType
 
+from divtrace.commands.show import command as show_command
 from divtrace.errors import DivtraceError
 from divtrace.show import (
     requests_json,
@@ -69,10 +71,17 @@ def test_at_60_columns_every_word_of_a_run_is_whole(tmp_path: Path) -> None:
         assert words <= {word.strip(",") for line in lines for word in line.split()}
 
 
-def test_a_narrow_table_of_requests_has_their_texts_below_it(example: Trace) -> None:
+def test_a_narrow_table_of_requests_has_their_texts_below_it(example: Trace, tmp_path: Path) -> None:
     lines = [line.strip() for line in printed(show_requests(example), 60).splitlines()]
     below = lines[lines.index("Output texts") + 1 :]
     assert [line.split()[0] for line in below] == ["anchor", "follower"]
+    run = TraceBuilder(layers=1)
+    run.request("resident", (1, 2), max_tokens=60)
+    run.step(segment("resident", SegmentKind.PREFILL, 0, (1, 2), chosen=(4,)), path="gemm")
+    for step in range(1, 60):
+        run.step(segment("resident", SegmentKind.DECODE, step + 1, (4,), chosen=(4,)))
+    last = printed(show_requests(open_trace(run.write(tmp_path / "talk.h5"))), 60).splitlines()[-1]
+    assert last.startswith("resident  ")
     assert "first" not in lines[1]
 
 
@@ -240,3 +249,11 @@ def test_the_kv_store_is_said_of_the_run_and_of_each_step(
     step = printed(show_step(trace, 0), width=120)
     assert ("K/V memory" in step) == bool(step_words)
     assert step_words in step
+
+
+def test_following_a_run_that_has_ended_shows_each_step_once(tmp_path: Path) -> None:
+    path = long_run(tmp_path, 12, visitor_at=5)
+    answer = CliRunner().invoke(show_command, [str(path), "--follow"])
+    assert answer.exit_code == 0, answer.output
+    assert answer.stdout.count("Steps\n") == 1
+    assert answer.stdout.splitlines()[-1].startswith("complete")
