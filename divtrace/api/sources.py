@@ -14,6 +14,7 @@ from engine.errors import EngineError
 
 Source: TypeAlias = str | os.PathLike[str] | IO[bytes] | Trace
 Progress: TypeAlias = Callable[[str], None]
+LONGEST_NAME = 100
 
 
 @contextmanager
@@ -61,8 +62,18 @@ def opened_pair(a: Source, b: Source | None) -> Iterator[tuple[Trace, Trace]]:
         if not isinstance(a, str | os.PathLike) or not _is_bundle(a):
             name = os.fspath(a) if isinstance(a, str | os.PathLike) else "the given trace"
             raise DivtraceError(f"{name} is no bundle; give two traces, or a file that divtrace bundle wrote.")
-        first, second = stack.enter_context(Bundle(os.fspath(a))).traces
+        bundle = stack.enter_context(Bundle(os.fspath(a)))
+        first, second = bundle.traces
+        # Where they were unpacked is gone when somebody reads the answer; where they came from says something.
+        for trace, label, name in zip(bundle.traces, "ab", bundle.manifest.names, strict=True):
+            trace.path = f"{os.fspath(a)}/{label}/{_file_name(name)}"
         yield first, second
+
+
+def _file_name(text: str) -> str:
+    """A file name that somebody else gave, without folders and with printable characters only."""
+    name = text.replace("\\", "/").rsplit("/", 1)[-1][:LONGEST_NAME]
+    return "".join(character if character.isprintable() else "?" for character in name)
 
 
 def _is_bundle(source: Source) -> bool:

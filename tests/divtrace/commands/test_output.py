@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import divtrace
 from divtrace.commands import doctor
 from divtrace.commands.main import run
 from tests.divtrace.trace.builders import example_run
@@ -92,6 +93,8 @@ def test_one_run_two_runs_and_a_bundle_are_exported_and_reported(
     page = tmp_path / "report.html"
     assert run(["report", str(bundle), "--no-proof", "-o", str(page)]) == 0, capfd.readouterr().err
     assert f"divtrace blame {bundle}" in page.read_text()
+    compared = divtrace.diff(bundle)
+    assert [compared.run_a.path, compared.run_b.path] == [f"{bundle}/a/example.h5", f"{bundle}/b/example.h5"]
 
 
 def test_doctor_says_how_to_bring_what_is_missing(

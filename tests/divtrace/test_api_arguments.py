@@ -1,0 +1,58 @@
+"""Arguments of the wrong kind are answered with a sentence that shows the right one, not with a fault deep inside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import divtrace
+from tests.divtrace.trace.builders import example_run
+
+PATH = "a path, a URL, a file object or an open trace"
+ARMS = "give arms as {'serial': {'max_active': 1}}"
+WRONG: dict[str, tuple[Callable[..., Any], str]] = {
+    "a number is no trace": (lambda trace: divtrace.diff(trace, 5), f"5 is no trace; give {PATH}"),
+    "a mapping is no trace": (lambda trace: divtrace.blame({}, trace), f"{{}} is no trace; give {PATH}"),
+    "again": (lambda trace: divtrace.blame(trace, trace, again=[]), f"[] is no trace; give {PATH}"),
+    "a list is no workload": (lambda trace: divtrace.record(["a"], trace), "['a'] is no workload; give the path"),
+}
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    return example_run().write(tmp_path / "example.h5")
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_argument_is_shown_with_a_right_one(trace: Path, name: str) -> None:
+    call, words = WRONG[name]
+    with pytest.raises(divtrace.DivtraceError) as caught:
+        call(trace)
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("arms", [{"a": 3}, {1: {}}, [{"a": 1}], 5])
+def test_arms_of_the_wrong_kind_are_shown_with_right_ones(tmp_path: Path, arms: Any) -> None:
+    workload = {"version": 1, "model": "none.gguf", "requests": [{"id": "a", "prompt_tokens": [1], "max_tokens": 1}]}
+    with pytest.raises(divtrace.DivtraceError, match=ARMS.replace("{", r"\{")):
+        divtrace.record(workload, tmp_path, arms=arms)
+
+
+def test_a_timeline_marks_a_result_of_blame_and_nothing_else(trace: Path) -> None:
+    pytest.importorskip("plotly", reason="plotly is not installed (pip install 'divtrace[plot]')")
+    difference: Any = divtrace.diff(trace, trace)
+    with divtrace.open_trace(trace) as opened, pytest.raises(divtrace.DivtraceError, match=r"what divtrace\.blame"):
+        opened.plot_timeline(difference)
+
+
+def test_a_closed_trace_says_so_and_an_open_one_says_what_it_is(trace: Path) -> None:
+    with divtrace.open_trace(trace) as opened:
+        assert repr(opened) == f"<Trace {trace}: level kv, {opened.ending()}>"
+        opened.column("steps", "packed_rows")
+    assert repr(opened) == f"<Trace {trace}: closed>"
+    for use in (lambda: opened.column("steps", "head_rows"), lambda: divtrace.diff(opened, trace)):
+        with pytest.raises(divtrace.TraceError, match=r"was closed; open it again with open_trace\.$"):
+            use()
