@@ -219,6 +219,10 @@ class Trace:
         """Close the file."""
         self._opened.close()
 
+    def __repr__(self) -> str:
+        state = f"level {self.header.level}, {self.ending()}" if self._file else "closed"
+        return f"<Trace {self.path}: {state}>"
+
     def __enter__(self) -> Self:
         return self
 
@@ -256,6 +260,8 @@ class Trace:
         return {name: sealed.get(name, 0) for name in _SCHEMA}
 
     def _dataset(self, table: str, column: str) -> GuardedDataset:
+        if not self._file:
+            raise TraceError(f"{self.path} was closed; open it again with open_trace.")
         key = (table, column)
         if key not in self._datasets:
             found = _find_column(table, column)
