@@ -10,6 +10,7 @@ from typing import Any
 
 from divtrace.errors import DivtraceError
 from divtrace.model_store import fetch_smollm2
+from divtrace.recorder.interrupts import interrupts_deferred
 from divtrace.recorder.recorder import Recorder
 from divtrace.recorder.tensors import TensorSettings
 from divtrace.trace.schema import Level
@@ -146,7 +147,13 @@ def run_recorded(
     with Engine(loaded, settings, (recorder,), overrides, forced, pinned) as engine:
         for request in requests:
             engine.submit(request)
-        while engine.step():
+        while _step(engine):
             if on_step is not None:
                 on_step(engine)
         return engine.completions, engine.step_number
+
+
+def _step(engine: Engine) -> bool:
+    """One step, to its end: a request that ended in it would else be told of without the step."""
+    with interrupts_deferred():
+        return engine.step()

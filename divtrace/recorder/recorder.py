@@ -6,7 +6,8 @@ It only reads what a step has already computed, so a run gives the same bits wit
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from divtrace.errors import TraceError
 from divtrace.recorder.audit import MemoryAudit
 from divtrace.recorder.hashers import choose_hasher
 from divtrace.recorder.interning import Interner
+from divtrace.recorder.interrupts import interrupts_deferred
 from divtrace.recorder.step_columns import StepColumns
 from divtrace.recorder.tensors import TensorRing, TensorSettings
 from divtrace.trace.header import Header
@@ -101,15 +103,16 @@ class Recorder:
 
     def request_submitted(self, request: Request, step: int) -> None:
         """Note the prompt and the settings of a request."""
-        offset = self._interner.token_list(request.prompt)
-        self._requests[request.id] = self._open_writer().append_row(
-            "requests",
-            id_string=self._interner.string(request.id),
-            submitted_step=step,
-            prompt_offset=offset,
-            prompt_count=len(request.prompt),
-            settings_string=self._interner.string(_request_settings(request)),
-        )
+        writer = self._open_writer()
+        with self._as_a_whole():
+            self._requests[request.id] = writer.append_row(
+                "requests",
+                id_string=self._interner.string(request.id),
+                submitted_step=step,
+                prompt_offset=self._interner.token_list(request.prompt),
+                prompt_count=len(request.prompt),
+                settings_string=self._interner.string(_request_settings(request)),
+            )
 
     def step_finished(self, event: StepEvent) -> None:
         """Record one step."""
@@ -119,35 +122,53 @@ class Recorder:
                 f"{self.path}: step {event.batch.step} came after {writer.length('steps')} steps; "
                 "a trace holds every step of a run, numbered from 0."
             )
-        self._columns.append_step(event)
+        with self._as_a_whole():
+            self._columns.append_step(event)
 
     def request_finished(self, completion: Completion, step: int) -> None:
         """Note how a request ended; one that was never submitted is no part of the run."""
         request = self._requests.get(completion.request_id)
         if request is None:
             return
-        self._open_writer().append_row(
-            "completions",
-            request=request,
-            step=step,
-            output_offset=self._interner.token_list(completion.tokens),
-            output_count=len(completion.tokens),
-            reason_string=self._interner.string(completion.finish_reason.value),
-            detail_string=self._interner.string(completion.detail),
-            queued_s=completion.queued_s,
-            scheduled_s=_seconds(completion.scheduled_s),
-            first_token_s=_seconds(completion.first_token_s),
-            finished_s=completion.finished_s,
-        )
+        writer = self._open_writer()
+        with self._as_a_whole():
+            writer.append_row(
+                "completions",
+                request=request,
+                step=step,
+                output_offset=self._interner.token_list(completion.tokens),
+                output_count=len(completion.tokens),
+                reason_string=self._interner.string(completion.finish_reason.value),
+                detail_string=self._interner.string(completion.detail),
+                queued_s=completion.queued_s,
+                scheduled_s=_seconds(completion.scheduled_s),
+                first_token_s=_seconds(completion.first_token_s),
+                finished_s=completion.finished_s,
+            )
 
     def run_finished(self, ending: RunEnding) -> None:
         """Write the footer and close the file."""
-        self._open_writer().close(ending.interrupted, ending.failure)
+        writer = self._open_writer()
+        with self._as_a_whole():
+            writer.close(ending.interrupted, ending.failure)
 
     def abandon(self) -> None:
         """Close the file without a footer after an error of the run: the trace says that it ended early."""
         if self._writer is not None:
             self._writer.abandon()
+
+    @contextmanager
+    def _as_a_whole(self) -> Iterator[None]:
+        """Record what one call brings, or nothing of it: half a step in a trace would contradict itself.
+
+        Ctrl-C waits until it is done. After an error the trace ends with its last flush.
+        """
+        with interrupts_deferred():
+            try:
+                yield
+            except BaseException:
+                self.abandon()
+                raise
 
     def _open_writer(self) -> TraceWriter:
         if self._writer is None:
