@@ -59,7 +59,7 @@ def check_trace(trace: Trace) -> list[Finding]:
 def _check_columns(trace: Trace) -> Iterator[Finding]:
     for table in TABLES:
         for column in table.columns:
-            if not trace.has_column(table.name, column.name):
+            if not trace.is_stored(table.name, column.name):
                 continue
             try:
                 for _ in trace.iter_chunks(table.name, (column.name,), CHUNK_ROWS):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from divtrace.errors import EvidenceError
 from divtrace.trace.layout import recorded_columns
@@ -68,5 +70,12 @@ def _copy_table(trace: Trace, writer: TraceWriter, table: Table, rows: int) -> N
     columns = [column.name for column in recorded_columns(table, trace.header)]
     for start in range(0, rows, CHUNK_ROWS):
         stop = min(start + CHUNK_ROWS, rows)
-        writer.append(table.name, {column: trace.column(table.name, column, start, stop) for column in columns})
+        writer.append(table.name, {column: _column(trace, table.name, column, start, stop) for column in columns})
         writer.flush()
+
+
+def _column(trace: Trace, table: str, column: str, start: int, stop: int) -> npt.NDArray[Any]:
+    """Rows of a column; of one that an older trace lacks, what it means there."""
+    if (table, column) == ("sampled", "committed_token"):
+        return trace.committed_tokens()[start:stop]
+    return trace.column(table, column, start, stop)

@@ -54,7 +54,7 @@ def _columns(trace: Trace, table: str) -> dict[str, npt.NDArray[Any]]:
     found = next((known for known in all_tables() if known.name == table), None)
     if found is None:
         raise DivtraceError(f"{trace.path}: there is no table {table!r}; docs/trace-format.md lists them.")
-    recorded = [column for column in found.columns if trace.has_column(table, column.name)]
+    recorded = [column for column in found.columns if trace.is_stored(table, column.name)]
     return dict(_named(trace, table, column) for column in recorded)
 
 

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from divtrace.verdict.records import BlameResult
 
 CACHED_COLUMN_BYTES = 16 << 20
+LATER_COLUMNS = frozenset(
+    {("sampled", "committed_token"), (FOOTER.name, "failure_offset"), (FOOTER.name, "failure_count")}
+)
+"""Columns that the first traces of schema 1 do not have."""
 LONGEST_FAILURE_BYTES = 2000
 _SCHEMA: Mapping[str, Table] = {table.name: table for table in all_tables()}
 
@@ -68,7 +72,7 @@ class Trace:
     @property
     def failure(self) -> str:
         """The sentence of the error that ended the run, in printable characters; empty when none did."""
-        if not self.clean_end or not self._is_stored(FOOTER.name, "failure_offset"):
+        if not self.clean_end or not self.is_stored(FOOTER.name, "failure_offset"):
             return ""
         offset, count = (self._cell(FOOTER.name, f"failure_{part}", 0) for part in ("offset", "count"))
         if offset + count > self.length("string_bytes"):
@@ -99,6 +103,18 @@ class Trace:
         """True when this trace's level holds the column."""
         found = _find_column(table, column)
         return self.header.level.includes(found.level) and table in (*self.header.tables, FLUSHES.name)
+
+    def is_stored(self, table: str, column: str) -> bool:
+        """True when the file holds the column: False below its level, and where an older divtrace had no such column.
+
+        A column that was there from the first is said to be stored whether or not it is: reading it names the damage.
+        """
+        if not self.has_column(table, column):
+            return False
+        if (table, column) not in LATER_COLUMNS:
+            return True
+        where = f"{self.path}: table {table}"
+        return has_name(open_group(self._file, table, where), column, where)
 
     def column(self, table: str, column: str, start: int = 0, stop: int | None = None) -> npt.NDArray[Any]:
         """Rows `start` to `stop` (None: the end) of a column in the schema's dtype, (rows,) or (rows, width).
@@ -182,7 +198,7 @@ class Trace:
     def committed_tokens(self) -> npt.NDArray[np.uint32]:
         """Per row of `sampled`: the token that its request went on with; the chosen one where none was committed."""
         # The column came later than the first traces; no playback with other tokens is older.
-        is_stored = self._is_stored("sampled", "committed_token")
+        is_stored = self.is_stored("sampled", "committed_token")
         return self.column("sampled", "committed_token" if is_stored else "chosen")
 
     def ending(self) -> str:
@@ -274,11 +290,6 @@ class Trace:
             width = column_width(found, self.header)
             self._datasets[key] = open_dataset(group, column, column_dtype(found), width, where)
         return self._datasets[key]
-
-    def _is_stored(self, table: str, column: str) -> bool:
-        """False for a column that the version which wrote this trace did not have yet."""
-        where = f"{self.path}: table {table}"
-        return has_name(open_group(self._file, table, where), column, where)
 
     def _read(self, table: str, column: str, start: int, stop: int) -> npt.NDArray[Any]:
         dataset = self._dataset(table, column)

@@ -16,6 +16,8 @@ import pytest
 import xxhash
 
 from divtrace.errors import TraceError
+from divtrace.trace.check import check_trace
+from divtrace.trace.cut import cut_trace
 from divtrace.trace.reader import open_trace
 from divtrace.trace.schema import TABLES, Level
 from tests.divtrace.trace.builders import example_run
@@ -331,3 +333,25 @@ def test_opening_a_trace_leaves_its_bytes_alone(path: Path) -> None:
 
 def test_a_trace_of_a_lower_level_reads(tmp_path: Path) -> None:
     read_everything(example_run().write(tmp_path / "tokens.h5", Level.TOKENS))
+
+
+def test_a_trace_from_before_some_columns_is_read_checked_and_cut(tmp_path: Path, path: Path) -> None:
+    with h5py.File(path, "r+") as file:
+        for name in ("sampled/committed_token", "footer/failure_offset", "footer/failure_count"):
+            del file[name]
+    with open_trace(path) as trace:
+        assert check_trace(trace) == []
+        assert trace.is_complete
+        assert not trace.is_stored("sampled", "committed_token")
+        outputs = [trace.output(request).tolist() for request in range(2)]
+        cut_trace(trace, tmp_path / "cut.h5", 4)
+    with open_trace(tmp_path / "cut.h5") as cut:
+        assert check_trace(cut) == []
+        assert [cut.output(request).tolist() for request in range(2)] == outputs
+
+
+def test_a_missing_column_of_the_first_version_is_damage(path: Path) -> None:
+    with h5py.File(path, "r+") as file:
+        del file["sampled/chosen"]
+    with open_trace(path) as trace:
+        assert [finding.place for finding in check_trace(trace)] == ["sampled/chosen"]
