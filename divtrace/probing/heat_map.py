@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from string import ascii_letters
-from textwrap import wrap
 
 from rich.text import Text
 
 from divtrace.probing.result import Findings, class_of
-from divtrace.probing.words import case_words
+from divtrace.probing.words import case_words, wrapped_case
 from divtrace.render.text import counted
 
 CLASS_COLOURS = (
@@ -62,12 +61,11 @@ def _label_width(findings: Sequence[Findings], room: int) -> int:
 def _block(findings: Sequence[Findings], counts: Sequence[int], label_width: int) -> Iterator[Text]:
     yield Text(("rows".ljust(label_width) if label_width else "") + GAP + _axis(counts), style="dim")
     for found in findings:
-        words = case_words(found)
         if label_width == 0:
-            yield Text(words)
+            yield Text(case_words(found))
             yield Text(GAP).append_text(_strip(found, counts))
             continue
-        first, *more = wrap(words, label_width, subsequent_indent=GAP, break_on_hyphens=False)
+        first, *more = wrapped_case(found, label_width)
         yield Text(first.ljust(label_width) + GAP).append_text(_strip(found, counts))
         for line in more:
             yield Text(line)

@@ -12,7 +12,7 @@ from rich.text import Text
 from divtrace.probing.closing import closing_lines
 from divtrace.probing.heat_map import render_heat_map
 from divtrace.probing.result import Findings, ProbeResult
-from divtrace.probing.words import case_words, dependences, milliseconds, spoken_within
+from divtrace.probing.words import case_words, dependences, milliseconds, spoken_within, wrapped_case
 from divtrace.render.text import counted
 
 TIMED_ROWS = (8, 32, 128)
@@ -112,7 +112,7 @@ def _aligned(column: Column, text: str) -> str:
 
 
 def _case_lines(found: Findings, columns: Sequence[Column], kernel_width: int) -> Iterator[Text]:
-    first, *more = wrap(case_words(found), kernel_width, subsequent_indent=GAP, break_on_hyphens=False)
+    first, *more = wrapped_case(found, kernel_width)
     line = Text(first.ljust(kernel_width))
     for column in columns:
         style = "" if column is not ROWS else "red" if found.changed else "green"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import wrap
 
 from divtrace.probing.cases import Case
 from divtrace.probing.ranges import spoken
@@ -10,6 +11,7 @@ from divtrace.probing.result import Findings
 from divtrace.render.text import counted
 
 MOST_RUNS = 3
+HANGING, NO_BREAK_SPACE = "  ", "\u00a0"
 
 
 def case_words(case: Case | Findings) -> str:
@@ -17,6 +19,15 @@ def case_words(case: Case | Findings) -> str:
     shape = case.shape if case.dtype in case.shape else f"{case.shape} {case.dtype}"
     threads = f", {counted(case.threads, 'thread')}" if case.threads else ""
     return f"{case.operation} {shape} ({case.implementation}{threads})"
+
+
+def wrapped_case(case: Case | Findings, width: int) -> list[str]:
+    """The case in lines of `width` columns; who runs it stays on one line where that fits."""
+    what, bracket, who = case_words(case).rpartition("(")
+    if len(HANGING) + len(bracket + who) <= width:
+        who = who.replace(" ", NO_BREAK_SPACE)
+    lines = wrap(what + bracket + who, width, subsequent_indent=HANGING, break_on_hyphens=False)
+    return [line.replace(NO_BREAK_SPACE, " ") for line in lines]
 
 
 def spoken_within(counts: Sequence[int], tried: Sequence[int], width: int) -> str:

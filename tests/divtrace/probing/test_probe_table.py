@@ -6,7 +6,7 @@ import pytest
 
 from divtrace.probing.result import Findings, ProbeResult, TileProposal
 from divtrace.probing.table import render_table
-from divtrace.probing.words import case_words
+from divtrace.probing.words import case_words, wrapped_case
 from divtrace.render.text import plain
 from tests.divtrace.probing.findings import COUNTS, CUT, RESULT, findings, gemm
 
@@ -50,6 +50,14 @@ def test_eighty_columns_show_ulps_and_times_and_wrap_the_kernel_s_words_alone() 
     lines = table_of(of(gemm(16)), 80)
     assert lines[0].split() == ["linear", "576x49152", "q8/32", "float32", "2-32", "4", "10.0", "0.010", "0.320"]
     assert lines[1].strip() == "(numpy gemm, 16 threads)"
+
+
+@pytest.mark.parametrize("width", [27, 40, 50, 52])
+def test_who_runs_a_kernel_stays_on_one_line(width: int) -> None:
+    lines = wrapped_case(gemm(16), width)
+    assert lines[-1].endswith("(numpy gemm, 16 threads)")
+    assert max(map(len, lines)) <= width
+    assert " ".join(" ".join(lines).split()) == case_words(gemm(16))
 
 
 def test_a_wide_terminal_keeps_each_kernel_on_one_line_and_shows_more_times() -> None:
