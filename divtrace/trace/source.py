@@ -6,6 +6,7 @@ Must not know tables.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 from collections.abc import Callable, Iterator
@@ -113,10 +114,12 @@ def _open_url(url: str) -> OpenedFile:
     except ImportError as error:
         raise TraceError(f"{url}: reading a URL needs fsspec; install it, or copy the file here.") from error
     try:
-        stream = fsspec.open(url, "rb").open()
+        # Kept until the end: it owns what the stream is read through, an archive for example.
+        opener = fsspec.open(url, "rb")
+        stream = opener.open()
     except Exception as error:  # each protocol has errors of its own
         raise TraceError(f"{url}: cannot be opened ({_first_line(error)}).") from error
-    return _open_stream(stream, url, (stream.close,))
+    return _open_stream(stream, url, (stream.close, opener.close))
 
 
 def _open_stream(
@@ -149,5 +152,7 @@ def _one_sentence(name: str) -> Iterator[None]:
 
 
 def _first_line(error: Exception) -> str:
+    if isinstance(error, FileNotFoundError):
+        return os.strerror(errno.ENOENT)
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
     return str(text).splitlines()[0]

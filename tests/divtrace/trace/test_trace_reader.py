@@ -6,6 +6,7 @@ import io
 import os
 import shutil
 import tracemalloc
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -355,3 +356,18 @@ def test_a_missing_column_of_the_first_version_is_damage(path: Path) -> None:
         del file["sampled/chosen"]
     with open_trace(path) as trace:
         assert [finding.place for finding in check_trace(trace)] == ["sampled/chosen"]
+
+
+def test_a_trace_inside_a_zip_file_is_read_through_its_url(tmp_path: Path, path: Path) -> None:
+    pytest.importorskip("fsspec")
+    with zipfile.ZipFile(tmp_path / "runs.zip", "w") as archive:
+        archive.write(path, "runs/run.h5")
+    read_everything(f"zip://runs/run.h5::{tmp_path}/runs.zip")
+    with pytest.raises(TraceError, match=r"absent\.h5::.*cannot be opened"):
+        open_trace(f"zip://absent.h5::{tmp_path}/runs.zip")
+
+
+def test_a_url_of_nothing_says_that_nothing_is_there(tmp_path: Path) -> None:
+    pytest.importorskip("fsspec")
+    with pytest.raises(TraceError, match="No such file or directory"):
+        open_trace("memory://traces/absent.h5")
