@@ -260,7 +260,7 @@ def test_a_command_has_the_options_of_its_function() -> None:
     ):
         command: click.Command = module.command
         name = function.__name__
-        taken = set(inspect.signature(function).parameters) - {"progress", "watcher", "tensors"}
+        taken = set(inspect.signature(function).parameters) - {"progress", "on_long_call", "watcher", "tensors"}
         for parameter in command.params:
             own = printed.get(name, {}).get(parameter.name, parameter.name)
             assert own in taken or own == "" or parameter.name in also.get(name, ()) or _picks_tensors(own), (
