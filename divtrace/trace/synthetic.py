@@ -18,6 +18,7 @@ REQUESTS = 8
 STEPS_PER_BLOCK = 512
 TOP_K = 8
 VOCABULARY_SIZE = 1024
+Numbers = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
 
 def write_synthetic(path: Path, rows: int, layers: int = 30, changed_row: int | None = None) -> Path:
@@ -40,8 +41,9 @@ def write_synthetic(path: Path, rows: int, layers: int = 30, changed_row: int | 
     steps = rows // REQUESTS
     with TraceWriter(path, header, flush_steps=1 << 30, flush_seconds=float("inf")) as writer:
         _append_requests(writer)
+        fed = np.arange(REQUESTS)  # the prompts
         for first in range(0, steps, STEPS_PER_BLOCK):
-            _append_steps(writer, first, min(first + STEPS_PER_BLOCK, steps), changed_row)
+            fed = _append_steps(writer, first, min(first + STEPS_PER_BLOCK, steps), fed, changed_row)
             writer.flush()
     return path
 
@@ -75,15 +77,18 @@ def _append_requests(writer: TraceWriter) -> None:
         )
 
 
-def _append_steps(writer: TraceWriter, first: int, last: int, changed_row: int | None) -> None:
-    """Steps `first .. last`: each one decodes one row of every request at position = step."""
+def _append_steps(writer: TraceWriter, first: int, last: int, fed: Numbers, changed_row: int | None) -> Numbers:
+    """Steps `first .. last`: each one decodes one row of every request at position = step.
+
+    `fed` are the requests' tokens at position `first`; returns those at position `last`.
+    """
     count = (last - first) * REQUESTS
     step = np.repeat(np.arange(first, last), REQUESTS)
     request = np.tile(np.arange(REQUESTS), last - first)
     within = {"step": step, "request": request}
     generator = np.random.default_rng(first)
     chosen = generator.integers(0, VOCABULARY_SIZE, count)
-    tokens = writer.append("token_lists", {"value": chosen})
+    tokens = writer.append("token_lists", {"value": np.concatenate([fed, chosen])[:count]})
     writer.append(
         "segments",
         within
@@ -94,12 +99,13 @@ def _append_steps(writer: TraceWriter, first: int, last: int, changed_row: int |
     _append_sampled(writer, within, chosen, generator)
     digest = _append_rows(writer, within, first * REQUESTS, changed_row, generator)
     _append_step_rows(writer, first, last, digest)
+    return chosen[count - REQUESTS :]
 
 
 def _append_sampled(
     writer: TraceWriter,
-    within: dict[str, np.ndarray[tuple[int, ...], np.dtype[np.int64]]],
-    chosen: np.ndarray[tuple[int, ...], np.dtype[np.int64]],
+    within: dict[str, Numbers],
+    chosen: Numbers,
     generator: np.random.Generator,
 ) -> None:
     count = len(chosen)
@@ -118,7 +124,7 @@ def _append_sampled(
 
 def _append_rows(
     writer: TraceWriter,
-    within: dict[str, np.ndarray[tuple[int, ...], np.dtype[np.int64]]],
+    within: dict[str, Numbers],
     first_row: int,
     changed_row: int | None,
     generator: np.random.Generator,
