@@ -1,8 +1,9 @@
 """Exact hashes and magnitudes of K/V rows on the host, and digests over hashes. Must not know tables or files.
 
 The hash is XXH3 with 64 bits over the row's own bytes (no rounding, no conversion): equal rows always hash
-equal, and two different rows hash equal with a chance of 2**-64 each time. It is fast, not cryptographic: it
-finds accidents, and somebody who wants to forge a collision can.
+equal, and two different rows hash equal with a chance of 2**-64 each time, if it does what a random function would:
+nobody has proven a bound. It is fast, not cryptographic: it finds accidents, and somebody who wants to forge a
+collision can.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def write_synthetic(path: Path, rows: int, layers: int = 30, changed_row: int | 
     steps = rows // REQUESTS
     with TraceWriter(path, header, flush_steps=1 << 30, flush_seconds=float("inf")) as writer:
         _append_requests(writer)
-        fed = np.arange(REQUESTS)  # the prompts
+        fed: Numbers = np.arange(REQUESTS)  # the prompts
         for first in range(0, steps, STEPS_PER_BLOCK):
             fed = _append_steps(writer, first, min(first + STEPS_PER_BLOCK, steps), fed, changed_row)
             writer.flush()
