@@ -24,7 +24,7 @@ FOLLOW_SECONDS = 1.0
 @click.option("--step", type=click.IntRange(0), default=None, help="One step: its batch, paths and decisions.")
 @click.option("--requests", "only_requests", is_flag=True, help="Requests only, all of them.")
 @click.option("--steps", "only_steps", is_flag=True, help="Steps only, all of them.")
-@click.option("--follow", is_flag=True, help="Keep reading a run that is still going on.")
+@click.option("--follow", is_flag=True, help="Keep reading a run that is still going on, up to its end or Ctrl-C.")
 @click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")
 def command(
     trace: Path | str, step: int | None, only_requests: bool, only_steps: bool, follow: bool, as_json: bool
@@ -96,18 +96,21 @@ def _document(trace: Trace, step: int | None, only_requests: bool, only_steps: b
 
 
 def _follow(trace: Trace) -> None:
-    """Print groups of steps as they are flushed, until the run ends (or the reader presses Ctrl-C)."""
+    """Print groups of steps as they are flushed, until the run ends or dies (or the reader presses Ctrl-C)."""
+    from divtrace.recorder.targets import has_writer
     from divtrace.show import show_run, show_steps
 
     console = stdout_console()
     console.print(show_run(trace))
     shown = trace.step_count
     while True:
+        # Asked before the look at the file: a run that ends in between is seen as ended, not as dead.
+        is_going_on = has_writer(Path(trace.path))
+        trace.refresh()
         if trace.step_count > shown:
             console.print(show_steps(trace, first=shown))
             shown = trace.step_count
-        if trace.clean_end or trace.interrupted:
+        if trace.clean_end or not is_going_on:
             console.print(trace.ending(), markup=False)
             return
         time.sleep(FOLLOW_SECONDS)
-        trace.refresh()

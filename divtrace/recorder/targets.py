@@ -39,7 +39,7 @@ def unfinished_targets(paths: Sequence[Path], overwrite: bool) -> tuple[Replaced
     for path in paths:
         if not path.exists():
             continue
-        if _has_writer(path):
+        if has_writer(path):
             raise DivtraceError(f"{path}: another process is recording into this file; wait for it, or use another -o.")
         ending = _unfinished_ending(path)
         if ending is not None:
@@ -51,7 +51,8 @@ def unfinished_targets(paths: Sequence[Path], overwrite: bool) -> tuple[Replaced
     return tuple(found)
 
 
-def _has_writer(path: Path) -> bool:
+def has_writer(path: Path) -> bool:
+    """True while a process that records into this file lives."""
     if not path.is_file():
         return False
     with path.open("rb") as file:
