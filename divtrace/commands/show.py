@@ -101,14 +101,15 @@ def _follow(trace: Trace) -> None:
     from divtrace.show import show_run, show_steps
 
     console = stdout_console()
-    console.print(show_run(trace))
-    shown = trace.step_count
+    console.print(show_run(trace, with_steps=False))
+    console.print("")
+    shown = 0
     while True:
         # Asked before the look at the file: a run that ends in between is seen as ended, not as dead.
         is_going_on = has_writer(Path(trace.path))
         trace.refresh()
         if trace.step_count > shown:
-            console.print(show_steps(trace, first=shown))
+            console.print(show_steps(trace, first=shown, continues=shown > 0))
             shown = trace.step_count
         if trace.clean_end or not is_going_on:
             console.print(trace.ending(), markup=False)

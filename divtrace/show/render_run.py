@@ -18,16 +18,13 @@ _TABLE_LINES = 24
 _SETTINGS = ("policy", "attention", "max_active", "token_budget", "admission")
 
 
-def show_run(trace: Trace) -> RenderableType:
+def show_run(trace: Trace, with_steps: bool = True) -> RenderableType:
     """Header facts, the first requests and the first steps."""
-    return Group(
-        plain(trace.path, "bold"),
-        facts_table(run_facts(trace)),
-        "",
-        show_requests(trace, _TABLE_LINES),
-        "",
-        show_steps(trace, limit=_TABLE_LINES),
-    )
+    parts: list[RenderableType] = [plain(trace.path, "bold"), facts_table(run_facts(trace)), ""]
+    parts.append(show_requests(trace, _TABLE_LINES))
+    if with_steps:
+        parts += ["", show_steps(trace, limit=_TABLE_LINES)]
+    return Group(*parts)
 
 
 def run_json(trace: Trace) -> dict[str, Any]:

@@ -19,21 +19,25 @@ SCHEMA = "divtrace.show.steps/1"
 _NAMED_SEGMENTS = 3
 
 
-def show_steps(trace: Trace, first: int = 0, last: int | None = None, limit: int | None = None) -> RenderableType:
-    """Steps `first` to `last`; at most `limit` lines, and then how many were left out."""
+def show_steps(
+    trace: Trace, first: int = 0, last: int | None = None, limit: int | None = None, continues: bool = False
+) -> RenderableType:
+    """Steps `first` to `last`; at most `limit` lines, and then how many were left out. `continues`: no heading."""
     groups = group_alike_steps(trace, first, last)
     shown = groups if limit is None else groups[:limit]
     caption = None
     if len(shown) < len(groups):
         left = trace.step_count - 1 - shown[-1].last if last is None else last - shown[-1].last
         caption = f"{left} more steps; `--steps` lists all."
-    return ByWidth(lambda is_narrow: _table(shown, caption, is_narrow))
+    return ByWidth(lambda is_narrow: _table(shown, caption, is_narrow, continues))
 
 
-def _table(groups: Sequence[AlikeSteps], caption: str | None, is_narrow: bool) -> Table:
+def _table(groups: Sequence[AlikeSteps], caption: str | None, is_narrow: bool, continues: bool) -> Table:
     """One line for alike steps; where it is narrow the batch stands below its path, and fewer numbers are given."""
     table = compact_table("Steps", is_wide=True)
     table.caption = caption
+    if continues:
+        table.title, table.show_header = None, False
     table.add_column("step", no_wrap=True)
     table.add_column("rows", justify="right", no_wrap=True)
     if is_narrow:

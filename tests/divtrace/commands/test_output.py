@@ -11,6 +11,8 @@ import pytest
 import divtrace
 from divtrace.commands import doctor
 from divtrace.commands.main import run
+from divtrace.recorder.recorder import Recorder
+from engine.observer import RunEnding
 from tests.divtrace.trace.builders import example_run
 
 PROGRAM = [sys.executable, "-m", "divtrace"]
@@ -27,6 +29,32 @@ def test_lines_in_a_pipe_do_not_end_in_blanks(trace: Path, view: list[str], capf
     lines = capfd.readouterr().out.splitlines()
     assert len(lines) > 2
     assert [line for line in lines if line != line.rstrip()] == []
+
+
+def test_following_a_run_says_every_step_once_below_one_heading(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    builder, path = example_run(), tmp_path / "live.h5"
+    recorder = Recorder(path, flush_steps=1)
+    recorder.run_started(builder.info())
+    for request in builder.submitted():
+        recorder.request_submitted(request, 0)
+    coming = iter(builder.events())
+    recorder.step_finished(next(coming))
+
+    def go_on(_: float) -> None:
+        """While the reader waits, the run makes one more step, or ends."""
+        event = next(coming, None)
+        recorder.run_finished(RunEnding()) if event is None else recorder.step_finished(event)
+
+    monkeypatch.setattr("divtrace.commands.show.time.sleep", go_on)
+    assert run(["show", str(path), "--follow"]) == 0
+    recorder.abandon()
+    lines = capfd.readouterr().out.splitlines()
+    assert [line for line in lines if line.startswith("Steps")] == ["Steps"]
+    below = lines[lines.index("Steps") + 2 : -1]
+    assert [line.split()[0] for line in below if line[0] != " "] == [str(n) for n in range(len(builder.events()))]
+    assert lines[-1] == f"complete, {len(builder.events())} steps"
 
 
 def test_a_reader_that_leaves_is_no_answer(trace: Path) -> None:
