@@ -184,4 +184,6 @@ def describe_validation_error(error: ValidationError, where: str) -> str:
         return f"{where}: {message}."
     if first["type"] == "extra_forbidden":
         return f"{where}: {field} is not a known field; check its spelling."
+    if first["type"] == "missing":
+        return f"{where}: {field} is missing; add it."
     return f"{where}: {field} = {first.get('input')!r} is wrong: {message}."

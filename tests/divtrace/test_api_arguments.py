@@ -41,6 +41,12 @@ def test_arms_of_the_wrong_kind_are_shown_with_right_ones(tmp_path: Path, arms: 
         divtrace.record(workload, tmp_path, arms=arms)
 
 
+def test_what_a_workload_lacks_is_named_and_its_content_is_not_repeated(tmp_path: Path) -> None:
+    with pytest.raises(divtrace.DivtraceError) as caught:
+        divtrace.record({"version": 1, "requests": [{"id": "a", "prompt_tokens": [1], "max_tokens": 1}]}, tmp_path)
+    assert str(caught.value) == "the given workload: model is missing; add it."
+
+
 def test_a_timeline_marks_a_result_of_blame_and_nothing_else(trace: Path) -> None:
     pytest.importorskip("plotly", reason="plotly is not installed (pip install 'divtrace[plot]')")
     difference: Any = divtrace.diff(trace, trace)
