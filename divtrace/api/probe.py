@@ -21,6 +21,8 @@ from divtrace.probing.result import ProbeResult
 from divtrace.probing.run import Progress, run_probe
 from divtrace.recording import load_shared, resolve_model
 
+BITS = (0, 2, 3, 4, 5, 6, 8)
+
 
 @foreseen_errors()
 def probe(
@@ -55,6 +57,9 @@ def probe(
     if isinstance(shapes, str) or isinstance(operations, str):
         raise DivtraceError("shapes and operations are lists of texts; put the text between square brackets.")
     whole_number("seed", seed, 0)
+    if budget is not None and not isinstance(budget, int | float):
+        raise DivtraceError(f"budget is {budget!r}; give seconds as a number.")
+    counts = DEFAULT_ROW_COUNTS if rows is None else _row_counts(rows)
     given = tuple(shape if isinstance(shape, LinearShape) else parse_shape(shape) for shape in shapes)
     path = resolve_model(model) if model is not None else None
     started = time.perf_counter()
@@ -65,12 +70,19 @@ def probe(
     request = ProbeRequest(
         model=loaded,
         shapes=tuple(dict.fromkeys(given)) or (() if loaded is not None else SMALL_SHAPES),
-        row_counts=DEFAULT_ROW_COUNTS if rows is None else tuple(rows),
+        row_counts=counts,
         operations=tuple(operations),
         budget_s=budget,
         seed=seed,
     )
     return run_probe(request, progress, on_long_call)
+
+
+def _row_counts(rows: object) -> tuple[int, ...]:
+    counts = tuple(rows) if isinstance(rows, Iterable) else ()
+    if not counts or not all(isinstance(count, int) for count in counts):
+        raise DivtraceError(f"rows is {rows!r}; give a list of row counts, [1, 2, 8].")
+    return counts
 
 
 def parse_shape(text: str) -> LinearShape:
@@ -82,6 +94,9 @@ def parse_shape(text: str) -> LinearShape:
     size, _, bits = text.partition(":")
     try:
         inputs, outputs = (int(part) for part in size.split("x"))
-        return LinearShape(inputs, outputs, int(bits) if bits else 4)
+        shape = LinearShape(inputs, outputs, int(bits) if bits else 4)
     except ValueError:
         raise DivtraceError(f"{text!r} is not KxN or KxN:BITS; write --shape 576x1536:4.") from None
+    if shape.bits not in BITS:
+        raise DivtraceError(f"{text!r} asks for {shape.bits} bits; give one of {', '.join(map(str, BITS))}.")
+    return shape

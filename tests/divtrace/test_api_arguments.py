@@ -47,6 +47,21 @@ def test_what_a_workload_lacks_is_named_and_its_content_is_not_repeated(tmp_path
     assert str(caught.value) == "the given workload: model is missing; add it."
 
 
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"rows": 5}, "rows is 5; give a list of row counts"),
+        ({"rows": ["1"]}, "rows is ['1']; give a list of row counts"),
+        ({"budget": "1"}, "budget is '1'; give seconds"),
+        ({"shapes": ["64x64:7"]}, "'64x64:7' asks for 7 bits; give one of 0, 2, 3, 4, 5, 6, 8."),
+    ],
+)
+def test_a_probe_of_the_wrong_kind_is_refused(wrong: dict[str, Any], words: str) -> None:
+    with pytest.raises(divtrace.DivtraceError) as caught:
+        divtrace.probe(**wrong)
+    assert words in str(caught.value)
+
+
 def test_a_timeline_marks_a_result_of_blame_and_nothing_else(trace: Path) -> None:
     pytest.importorskip("plotly", reason="plotly is not installed (pip install 'divtrace[plot]')")
     difference: Any = divtrace.diff(trace, trace)
