@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from divtrace.origin.records import OriginResult
 from divtrace.render.text import counted, positions
-from divtrace.report.evidence import crossing_sentence, main_crossing, origin_of, quoted_text, who_joined
+from divtrace.report.evidence import crossing_sentence, main_crossing, origin_of, quoted_text, signed, who_joined
 from divtrace.report.proof_words import cause_roles
 from divtrace.verdict.records import BlameResult
 
@@ -34,11 +34,11 @@ def _origin_card(blame: BlameResult) -> ChainCard:
     joined, crossing = who_joined(blame, origin), main_crossing(origin)
     lines = [f"Joined the batch: {joined}."] if joined else []
     lines += [f"{crossing_sentence(crossing)}."] if crossing else [f"What the trace shows: {origin.kind.value}."]
-    first = (
-        f"layer {origin.layer}, {positions(origin.positions)}" if origin.tensor != "logits" else "the logits themselves"
-    )
+    is_kv = origin.tensor != "logits"
+    first = f"layer {origin.layer}, {positions(origin.positions)}" if is_kv else "those of this very step"
+    what = "K/V difference" if is_kv else "logit difference"
     moved = f", K/V drift {origin.drift.magnitude:.2g}" if origin.drift is not None and origin.drift.magnitude else ""
-    lines.append(f"First difference: {first}{moved}.")
+    lines.append(f"First {what}: {first}{moved}.")
     roles = cause_roles(blame)
     lines += [" ".join(roles)] if roles else []
     return ChainCard("Origin", f"step {origin.step_a} of A, step {origin.step_b} of B", tuple(lines))
@@ -73,8 +73,10 @@ def _flip_card(origins: OriginResult) -> ChainCard:
     if found is None:
         return ChainCard("Decision", where, ("Both runs decided alike; the logits differ.",))
     lines = [f"A wrote {quoted_text(found.token_a.text)}, B wrote {quoted_text(found.token_b.text)}."]
-    if found.gap_a is not None and found.flip.differential_drift is not None:
-        sign = "smaller" if found.gap_a <= abs(found.flip.differential_drift) else "larger"
-        lines.append(f"Gap in A {found.gap_a:.3g}, {sign} than the gap drift {abs(found.flip.differential_drift):.3g}.")
+    moved = found.flip.differential_drift
+    if found.flip.margin_a is not None and moved is not None:
+        # The record counts towards B's token; on a page a gap is the own token's lead, and drift adds to it.
+        gap = f"Gap of {quoted_text(found.token_a.text)}: {signed(found.flip.margin_a)} in A"
+        lines.append(f"{gap}, gap drift {signed(-moved)}, so {signed(found.flip.margin_a - moved)} in B.")
     lines.append(f"{found.flip.reason[:1].upper()}{found.flip.reason[1:]}.")
     return ChainCard("Split" if origins.flipped else "Decision", where, tuple(lines))

@@ -87,3 +87,8 @@ def quoted_text(text: str) -> str:
 def sentence(text: str) -> str:
     """With a capital letter and one full stop."""
     return f"{text[:1].upper()}{text[1:]}".rstrip(".") + "." if text else ""
+
+
+def signed(value: float | None, format_spec: str = ".6f") -> str:
+    """A number with its sign, a true minus; a dash where there is none."""
+    return "–" if value is None else f"{value:+{format_spec}}".replace("-", "−")

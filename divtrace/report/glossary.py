@@ -8,7 +8,14 @@ _STORY = (
     ("Split (or flip)", "the first token that differs between the runs."),
     ("Origin", "a step whose inputs are equal, bit for bit, and whose results are not: where a difference begins."),
     ("Carrier", "a later row that was computed from differing rows and hands the difference on."),
-    ("Drift", "how far a number moved from run A to run B: of a logit, of the gap, or of K/V."),
+    ("Drift", "how far a number moved from run A to run B: of a logit, or of K/V."),
+)
+_GAP_DRIFT = (
+    (
+        "Gap drift",
+        "the gap afterwards (in run B, or in a re-run) minus the gap before. Below zero: the rival came closer. Curves "
+        "show its size alone.",
+    ),
 )
 _RUN = (
     (
@@ -16,7 +23,13 @@ _RUN = (
         "the computation of one token position. Its K and V (keys and values) are kept, and later tokens read them.",
     ),
     ("Logit", "the model’s score of a candidate token; the largest one is written."),
-    ("Gap", "how far the best logit lies above the second: a small gap is a near tie."),
+    (
+        "Gap",
+        "the logit of the token that a run wrote minus that of its rival (the other run’s token, else the second "
+        "best). Small: a near tie. Below zero: the rival is written.",
+    ),
+)
+_CALLS = (
     ("Site", "one place in the model that calls a kernel, such as a projection of a layer. Head: the last one."),
     ("Kernel", "the routine that computes a site. Each adds up in its own order, so their last bits differ."),
 )
@@ -42,6 +55,8 @@ def glossary(report: Report) -> tuple[tuple[str, str], ...]:
     return (
         *(_STORY if report.focus is not None else ()),
         *_RUN,
+        *(_GAP_DRIFT if report.focus is not None else ()),
+        *_CALLS,
         *(words for kind, words in _KINDS.items() if kind in kinds),
         *(words for kernel, words in _KERNELS.items() if kernel in kernels),
     )

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from divtrace.origin.records import OriginResult
-from divtrace.proof.records import Causality, Direction, Method, Outcome, ProofResult, Trial
-from divtrace.render.text import counted, logit, steps_named
-from divtrace.report.evidence import CONFIDENCE_BADGES, quoted_text, sentence
+from divtrace.proof.records import Direction, Method, Outcome, ProofResult, Trial
+from divtrace.render.text import counted, steps_named
+from divtrace.report.both_ways import both_ways, necessary_steps, sufficient_steps
+from divtrace.report.evidence import CONFIDENCE_BADGES, quoted_text, sentence, signed
 from divtrace.verdict.records import BlameResult
 
 
@@ -17,7 +18,8 @@ def proof_line(blame: BlameResult) -> str:
     badge = CONFIDENCE_BADGES[blame.confidence].capitalize()
     if proof is None or origins is None:
         return " ".join(part for part in (f"{badge}.", _evidence(blame)) if part)
-    parts = [*_rerun_words(proof, origins), *_conclusion(proof, origins), *_checks(proof)]
+    ways = both_ways(blame)
+    parts = [*ways, *_rerun_words(proof, origins), *(() if ways else _conclusion(proof)), *_checks(proof)]
     return " ".join([f"{badge}.", *parts]) if parts else sentence(blame.reason)
 
 
@@ -51,36 +53,11 @@ def cause_roles(blame: BlameResult) -> tuple[str, ...]:
     if proof is None or not (proof.cause or proof.sufficient):
         return (found,)
     necessary, sufficient = necessary_steps(proof), sufficient_steps(proof)
-    own, other = _results(origins)
-    roles = [found]
-    if necessary:
-        amount = "by itself " if len(necessary) == 1 else "together "
-        roles.append(f"Undoing {steps_named(necessary)} {amount}brings {own} back.")
-    if sufficient and sufficient != necessary:
-        together = " together" if len(sufficient) > 1 else ""
-        roles.append(f"Bringing {other} about in run A takes {steps_named(sufficient)}{together}.")
+    roles = [found, *both_ways(blame)]
     spare = {b for a, b in places if b not in necessary and a not in sufficient}
     if spare and (necessary or sufficient):
         roles.append(f"{steps_named(spare).capitalize()} {_is_needed(spare)} not needed: the outcome changes without.")
     return tuple(roles)
-
-
-def _results(origins: OriginResult) -> tuple[str, str]:
-    """What run A came out with, and run B."""
-    if not origins.flipped:
-        return "run A’s logits", "run B’s logits"
-    return quoted_text(origins.token_a.text), quoted_text(origins.token_b.text)
-
-
-def necessary_steps(proof: ProofResult) -> frozenset[int]:
-    """Steps of B whose change back restores A's outcome."""
-    return frozenset(proof.candidates[i].step_b for i in proof.cause)
-
-
-def sufficient_steps(proof: ProofResult) -> frozenset[int]:
-    """Steps of A of the smallest set that brings B's outcome; empty where none did."""
-    smallest = min(proof.sufficient, key=len, default=())
-    return frozenset(proof.candidates[i].step_a for i in smallest)
 
 
 def _telling(proof: ProofResult) -> list[Trial]:
@@ -122,21 +99,11 @@ def _outcome(trial: Trial, run: str, origins: OriginResult) -> str:
     return f"writes {quoted_text((origins.token_a if run == 'A' else origins.token_b).text)}"
 
 
-def _conclusion(proof: ProofResult, origins: OriginResult) -> Iterator[str]:
-    """`So step 2 is necessary, and these 6 steps together are sufficient.`"""
-    necessary, sufficient = necessary_steps(proof), sufficient_steps(proof)
-    ways = {trial.direction for trial in _telling(proof)}
-    if ways != set(Direction):
-        if Direction.RESTORE in ways and proof.causality is Causality.NECESSARY:
-            _, what = _results(origins)
-            needed = f"So {steps_named(necessary)} {_is(necessary)} necessary"
-            yield f"{needed}; nothing that was tried brings {what} in run A."
-        return
-    if necessary == sufficient:
+def _conclusion(proof: ProofResult) -> Iterator[str]:
+    """`So step 2 is necessary and sufficient.`"""
+    necessary = necessary_steps(proof)
+    if {trial.direction for trial in _telling(proof)} == set(Direction) and necessary == sufficient_steps(proof):
         yield f"So {steps_named(necessary)} {_is(necessary)} necessary and sufficient."
-    elif necessary and sufficient:
-        many = f"these {len(sufficient)} steps together are" if len(sufficient) > 1 else f"{steps_named(sufficient)} is"
-        yield f"So {steps_named(necessary)} {_is(necessary)} necessary, and {many} sufficient."
 
 
 def _checks(proof: ProofResult) -> Iterator[str]:
@@ -167,10 +134,10 @@ def _exactness(proof: ProofResult, telling: Iterable[Trial]) -> Iterator[str]:
         is_part = len(trial.candidates) < len(proof.candidates)
         why = "the other steps still differ" if is_part else "the same kernel over other rows may round otherwise"
         there = own.get(other)
-        against = f", where run {other} itself has {logit(-there)}" if there is not None else ""
+        against = f", where run {other} itself has {signed(-there)}" if there is not None else ""
         yield (
             f"Run {run} with run {other}’s kernels takes run {other}’s token, not its exact logits: the gap of its own "
-            f"token becomes {logit(trial.margin)}{against}; {why}."
+            f"token becomes {signed(trial.margin)}{against}; {why}."
         )
     by_rows = [trial for trial in proof.trials if trial.method is Method.ROWS and trial.same_logits]
     for trial in by_rows if loose else ():

@@ -12,7 +12,8 @@ from divtrace.origin.records import Origin, OriginKind
 from divtrace.render.sentence import described_side
 from divtrace.render.text import counted
 from divtrace.render.verdict import NATURE_WORDS, verdict_sentence
-from divtrace.report.advice import ROUNDING_VERDICTS, what_next
+from divtrace.report.advice import ROUNDING_VERDICTS, what_next, what_was_checked
+from divtrace.report.both_ways import both_ways
 from divtrace.report.evidence import (
     CONFIDENCE_BADGES,
     SPACE,
@@ -26,6 +27,8 @@ from divtrace.report.evidence import (
 )
 from divtrace.report.page_text import short_text
 from divtrace.report.proof_words import cause_roles, is_exact, proof_limits, proof_line
+from divtrace.report.reference_words import reference_line
+from divtrace.report.retry import Retry
 from divtrace.verdict.records import BlameResult, Confidence, Nature
 
 
@@ -41,7 +44,9 @@ class Answer:
 class Story:
     """The top of the page. `tone` (rounding, bug, inputs, undecided, nothing) picks the sign beside the answer.
 
-    `reading`: how counts and marks on the page are meant. `next_step`: what to do about the verdict.
+    `reading`: how counts and marks on the page are meant. `reference`: what float64 says, empty where it was not asked.
+    `checked`: what was looked at and what was not, where rounding is the answer.
+    `next_step`: what to do about the verdict.
     """
 
     headline: str
@@ -53,13 +58,15 @@ class Story:
     is_it_a_bug: str
     because: str
     tone: str
+    reference: str
+    checked: str
     next_step: str
     answers: tuple[Answer, ...]
     exact: str
 
 
-def tell(blame: BlameResult) -> Story:
-    """The story of a blame result, whatever it found."""
+def tell(blame: BlameResult, retry: Retry | None = None) -> Story:
+    """The story of a blame result, whatever it found; `retry` holds the commands that it may name."""
     return Story(
         headline=_headline(blame),
         subtitle=_subtitle(blame),
@@ -70,7 +77,9 @@ def tell(blame: BlameResult) -> Story:
         is_it_a_bug=_bug_words(blame),
         because=sentence(blame.reason),
         tone=blame.nature.name.lower(),
-        next_step=what_next(blame),
+        reference=reference_line(blame),
+        checked=what_was_checked(blame),
+        next_step=what_next(blame, retry),
         answers=_answers(blame),
         exact=verdict_sentence(blame),
     )
@@ -91,12 +100,15 @@ def _headline(blame: BlameResult) -> str:
     run, step, _ = described_side(origin)
     before = origin.steps_before_b if run == "B" else origin.steps_before_a
     place = f"{counted(before, 'step')} earlier, in step {step} of run {run} ({_run_name(blame, run)})"
+    when = place if before else "in that very step"
     causes = len(cause_steps(blame.proof))
-    when = (place if before else "in that very step") + (f", the first of {causes} steps that matter" * (causes > 1))
     joined = who_joined(blame, origin)
     cause = f"{joined} joined its batch" if joined else "its rows were computed in another batch"
+    ways = both_ways(blame, run)
+    if ways:
+        return " ".join([f"{what}. It began {when}, where {cause}.", ways[-1]])
     link = " because" if blame.confidence in (Confidence.PROVEN, Confidence.SHOWN) else "; suspected cause:"
-    return f"{what}{link} {cause} {when}."
+    return f"{what}{link} {cause} {when}{f', the first of {causes} steps that matter' * (causes > 1)}."
 
 
 def _subtitle(blame: BlameResult) -> str:

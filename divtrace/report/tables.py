@@ -9,15 +9,13 @@ from divtrace.origin.records import BatchRecord, OriginResult
 from divtrace.proof.records import Direction, Method, NeutralTrial, ProofResult, Trial
 from divtrace.render.measurements import AGREEMENT_WORDS
 from divtrace.render.text import logit, steps_named
-from divtrace.report.evidence import origin_of, quoted_text
+from divtrace.report.evidence import origin_of, quoted_text, signed
 from divtrace.report.page_text import page_text, short_text
 from divtrace.report.proof_words import proof_limits
+from divtrace.report.sites import site_counts
 from divtrace.verdict.records import BlameResult
 
-_TRIALS_NOTE = (
-    "Gap: here the logit of the run’s own token minus that of the other run’s token; below zero the other token is "
-    "written. Gap drift: how far the swap moved it."
-)
+_GAPS = "Gap and gap drift have the signs that “Words on this page” gives them."
 MARKS = {True: "✓ holds", False: "✗ fails", None: "– not asked"}
 LONGEST_TABLE = 200
 PAST_FLIP_ROWS = 40
@@ -65,7 +63,7 @@ def trials_table(blame: BlameResult) -> PageTable | None:
         "Re-runs (counterfactuals): one run again, with only the named steps made like the other run",
         heads,
         rows,
-        "\n".join(part for part in (_TRIALS_NOTE, proof_limits(blame)) if part),
+        "\n".join(part for part in (_GAPS, site_counts(proof, origins), proof_limits(blame)) if part),
     )
 
 
@@ -75,7 +73,7 @@ def reference_table(blame: BlameResult) -> PageTable | None:
     if reference is None or not reference.logits:
         return None
     rows = tuple(
-        (quoted_text(e.token.text), logit(e.reference), logit(e.a), logit(e.b), _signed(e.error_a), _signed(e.error_b))
+        (quoted_text(e.token.text), logit(e.reference), logit(e.a), logit(e.b), signed(e.error_a), signed(e.error_b))
         for e in reference.logits
     )
     heads = ("token", "float64", "A", "B", "error of A", "error of B")
@@ -145,7 +143,7 @@ def origin_table(blame: BlameResult) -> PageTable | None:
 
 def _trial_row(trial: Trial, proof: ProofResult, origins: OriginResult) -> tuple[str, ...]:
     sites = sum(len(proof.candidates[i].sites) for i in trial.candidates)
-    moved = _signed(trial.drift)
+    moved = signed(trial.drift)
     run, other = ("B", "A") if trial.direction is Direction.RESTORE else ("A", "B")
     candidates = [proof.candidates[i] for i in trial.candidates]
     what = "kernels" if trial.method is Method.PATH else "K/V rows"
@@ -153,11 +151,11 @@ def _trial_row(trial: Trial, proof: ProofResult, origins: OriginResult) -> tuple
         run,
         f"run {other}’s {what}",
         steps_named(c.step_b if run == "B" else c.step_a for c in candidates),
-        str(sites) if trial.method is Method.PATH else "–",
+        f"{sites:,}" if trial.method is Method.PATH else "–",
         _wrote(trial.chosen_token, origins),
         "✓ yes" if trial.flips else "✗ no",
-        logit(trial.margin_without),
-        logit(trial.margin),
+        signed(trial.margin_without),
+        signed(trial.margin),
         moved,
     )
 
@@ -205,10 +203,6 @@ def _batch_rows(run: str, batch: BatchRecord) -> tuple[tuple[str, ...], ...]:
 
 def _drafts(drafts: DraftStatistics) -> tuple[str, str]:
     return f"{drafts.accepted_tokens} of {drafts.proposed_tokens}", f"{100 * drafts.acceptance:.0f} %"
-
-
-def _signed(value: float | None) -> str:
-    return "–" if value is None else f"{value:+.6f}"
 
 
 def _or_dash(value: str | None) -> str:

@@ -12,6 +12,7 @@ from divtrace.report.chain import chain
 from divtrace.report.glossary import glossary
 from divtrace.report.page import Page, render_page
 from divtrace.report.page_text import page_text
+from divtrace.report.retry import retry_commands
 from divtrace.report.story import tell
 from divtrace.report.tables import (
     controls_table,
@@ -79,7 +80,7 @@ def _pair_html(a: Trace, b: Trace, blame: BlameResult, commands: tuple[str, ...]
     report = build_pair(a, b, blame)
     page = Page(
         title=f"{report.runs[0].name} against {report.runs[1].name}: {blame.verdict.value}",
-        story=tell(blame),
+        story=tell(blame, retry_commands(a, b)),
         chain=chain(blame),
         glossary=glossary(report),
         origin=origin_table(blame),

@@ -44,7 +44,11 @@ def main() -> None:
 
 def take(page: Any, scheme: str) -> None:
     """The pictures of one colour scheme. The bar at the foot is laid down before a long picture is taken."""
+    # As high as the stations of the difference reach: a card that is cut tells half a story.
+    height = page.evaluate("Math.ceil(document.querySelector('.chain').getBoundingClientRect().bottom) + 20")
+    page.set_viewport_size({**WINDOW, "height": height})
     page.screenshot(path=FOLDER / f"report-top-{scheme}.png")
+    page.set_viewport_size(WINDOW)
     page.evaluate("document.getElementById('inspector').style.position = 'static'")
     page.screenshot(path=FOLDER / f"report-{scheme}.png", full_page=True)
     if scheme == "light":

@@ -53,7 +53,7 @@
   }
 
   function words(page, found) {
-    const parts = [`Gap: how far the best logit lies above the second. ${found.hasDrift ? "Gap drift: how far that distance moved from run A to run B. The token can only change where the gap drift reaches the gap. Logit drift: the largest move of any one logit." : ""}`];
+    const parts = [`Gap: how far the best logit lies above the second. ${found.hasDrift ? "Gap drift: how far that distance moved from run A to run B, here without its sign. The token can only change where the gap drift reaches the gap. Logit drift: the largest move of any one logit." : ""}`];
     const zero = found.drifts.filter((value) => value === 0).length;
     if (zero) parts.push(`${zero} of ${found.drifts.length} gap drifts ${zero === 1 ? "is" : "are"} exactly zero and ${zero === 1 ? "has" : "have"} no point on this scale.`);
     if (found.hasDrift && page.split !== null) {
@@ -127,7 +127,7 @@
     const place = report.side(page, report.state.run)?.steps.indexOf(chosen) ?? -1;
     const first = found.drifts.findIndex((value, at) => value > 0 || found.largest[at] > 0);
     if (place >= 0 && place !== first && !report.isPrinting()) upright(page.prompt_tokens + place, "ink", [2, 2], [`step ${chosen}`]);
-    if (first >= 0) upright(page.prompt_tokens + first, "mark", [2, 2], ["first difference"]);
+    if (first >= 0) upright(page.prompt_tokens + first, "mark", [2, 2], ["first logit difference"]);
     if (page.split !== null) upright(page.split, "accent", [], ["split", ...crossing(page, found)]);
     ctx.restore();
 

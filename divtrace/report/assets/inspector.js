@@ -69,6 +69,12 @@
   });
   report.picture("select", draw);
   report.picture("select", () => isFoldedAway || unfold(true));
+  // At the end of the page until a step is chosen or the timeline is in sight: it would cover what is read first.
+  const bar = report.byId("inspector");
+  const wake = () => bar.classList.remove("resting");
+  bar.classList.add("resting");
+  report.on("select", () => report.isStarted && wake());
+  new IntersectionObserver(([seen]) => seen.isIntersecting && wake()).observe(report.byId("timeline"));
   report.picture("request", draw);
   report.picture("redraw", draw);
 })();

@@ -55,7 +55,7 @@
     const context = report.sizeCanvas(canvas, width, height);
     const looks = Array.from({ length: 256 }, (_, value) => (value >= 3 ? shade(value) : null));
     const equal = report.colour("equal");
-    const other = shade(3);
+    const other = report.colour("other-bits");
     for (let column = 0; column < columns; column++) {
       for (let layer = 0; layer < kv.layers; layer++) {
         const value = bytes[column * kv.layers + layer];
@@ -118,7 +118,7 @@
 
   function legend() {
     const items = [swatch(report.colour("equal"), "equal bit for bit")];
-    if (bytes.includes(2)) items.push(swatch(shade(3), "other bits, same largest element"));
+    if (bytes.includes(2)) items.push(swatch(report.colour("other-bits"), "other bits, same largest element"));
     if (kv.largest !== null) {
       const middle = Math.sqrt(kv.smallest * kv.largest);
       const drifts = kv.largest > kv.smallest ? [[3, kv.smallest], [129, middle], [255, kv.largest]] : [[255, kv.largest]];

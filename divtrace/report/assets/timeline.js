@@ -202,7 +202,7 @@
     const thresholds = limits.map((limit) => report.lineSwatch("mark", [6, 4], `threshold: more than ${report.counted(limit, "row")}`));
     const kinds = new Set(data.runs.flatMap((run) => run.events.kind.map(report.string)));
     const events = [["admitted", "▷ admitted"], ["finished", "■ ended"], ["preempted", "✕ preempted"]].filter(([kind]) => kind !== "preempted" || kinds.has(kind));
-    const story = data.focus?.origins.length ? ["◆ cause", ...(data.focus.origins.length > 1 ? ["◇ other origins"] : []), "┼ steps of carriers", "★ split"] : [];
+    const story = data.focus?.origins.length ? ["◆ origin", ...(data.focus.origins.length > 1 ? ["◇ other origins"] : []), "┼ steps of carriers", "★ split"] : [];
     box.replaceChildren(...looks, ...thresholds, ...[...events.map(([, text]) => text), ...story].map((text) => report.element("span", {}, text)));
   }
 

@@ -81,13 +81,20 @@
       diamond(context, middle(first.step), lane, 6, true);
       diamond(context, middle(first.step), rowMiddle(first.request), 6, true);
     }
-    const words = isHere ? originWords(first, isOneStep) : `step ${first.step}: the same rows${isOneStep ? ", and the split" : ""}`;
+    const words = isHere ? originWords(first, isOneStep) : `step ${first.step}: ${sameRows(number, first)}${isOneStep ? ", and the split" : ""}`;
     const from = label(context, words, middle(first.step), 9, report.colour(isHere ? "mark" : "muted"), -Infinity, place);
     if (flip === null) return;
     guide(context, middle(flip), lane, rowMiddle(request));
     star(context, middle(flip), lane);
     star(context, middle(flip), rowMiddle(request));
     if (!isOneStep) label(context, `${focus.flipped ? "split" : "decision"}, step ${flip}`, middle(flip), 9, report.colour("accent"), from, place);
+  }
+
+  // In the other run: the same rows of that request, and who else was in its batch.
+  function sameRows(number, first) {
+    const others = report.batch(number, first.step).filter((one) => one.request !== first.request).length;
+    const name = data.runs[number].requests[first.request].slice(0, 24);
+    return `the same rows of ${name}, ${others ? `with ${report.counted(others, "other")}` : "alone"}`;
   }
 
   function originWords(first, isOneStep) {

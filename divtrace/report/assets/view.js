@@ -49,7 +49,7 @@
     show(Math.max(0, span.first - margin), Math.min(longest, span.last + 1 + margin));
   }
 
-  // A long run starts where the story is: else cause and flip would share a few pixels.
+  // A long run starts where the story is: else origin and flip would share a few pixels.
   report.showFirstView = () => {
     const span = storySpan();
     report.byId("zoom-story").hidden = !span;

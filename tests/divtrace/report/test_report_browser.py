@@ -107,10 +107,39 @@ def test_the_bar_is_one_line_until_a_step_is_chosen_and_stays_folded_when_asked(
     assert not body.is_visible()
 
 
+def test_the_bar_covers_nothing_until_a_step_is_chosen_or_the_timeline_is_in_sight(shown: OpenedPage) -> None:
+    position = "getComputedStyle(document.getElementById('inspector')).position"
+    shown.page.set_viewport_size({"width": 1280, "height": 500})
+    shown.page.reload()
+    shown.page.wait_for_selector("html[data-drawn-ms]", state="attached")
+    assert shown.page.evaluate(position) == "static"
+    shown.page.evaluate("document.getElementById('timeline').scrollIntoView({ behavior: 'instant' })")
+    shown.page.wait_for_function(f"{position} === 'sticky'", timeout=5000)
+
+
+def test_the_other_run_is_said_to_compute_the_same_rows_alone(shown: OpenedPage) -> None:
+    words = """async () => {
+      const written = [];
+      const fill = CanvasRenderingContext2D.prototype.fillText;
+      CanvasRenderingContext2D.prototype.fillText = function (text, ...place) {
+        written.push(text);
+        fill.call(this, text, ...place);
+      };
+      report.applyTheme();
+      await new Promise((done) => setTimeout(done, 100));
+      CanvasRenderingContext2D.prototype.fillText = fill;
+      return written;
+    }"""
+    written = shown.page.evaluate(words)
+    assert "step 1: the same rows of anchor, alone" in written
+    assert "guest joins here, step 1" in written
+    assert "first logit difference" in written
+
+
 def test_every_line_of_a_picture_is_named_beside_it(shown: OpenedPage) -> None:
     assert shown.page.locator("#curve-legend span").all_inner_texts() == ["gap in A", "gap drift", "logit drift"]
     marks = shown.page.locator("#legend span").all_inner_texts()
-    assert {"▷ admitted", "◆ cause", "★ split"} <= set(marks)
+    assert {"▷ admitted", "◆ origin", "★ split"} <= set(marks)
     assert "◇ other origins" not in marks
     rows = shown.page.locator("#kv-map .legend span").all_inner_texts()
     assert {"equal bit for bit", "prompt", "rows of origins", "carriers"} <= set(rows)

@@ -47,7 +47,7 @@ def test_every_trial_is_a_row_with_its_margins(suspected: BlameResult) -> None:
     assert table is not None
     restore, induce, swap, neutral = table.rows
     assert restore[:3] == ("B", "run A’s kernels", "step 1")
-    assert restore[4:] == ("“<13>”", "✓ yes", "0.500000", "-0.250000", "-0.750000")
+    assert restore[4:] == ("“<13>”", "✓ yes", "+0.500000", "−0.250000", "−0.750000")
     assert induce[4:6] == ("“<14>”", "✓ yes")
     assert "K/V rows" in swap[1]
     assert swap[3] == "–"
@@ -72,7 +72,8 @@ def test_the_chain_leads_from_the_batch_over_the_carriers_to_the_flip(suspected:
     assert carriers.where == "position 4"
     assert "1 carrier + 1 row of origins = 2 differing rows." in carriers.lines[0]
     assert flip.lines[0] == "A wrote “<13>”, B wrote “<14>”."
-    assert "smaller than the gap drift" in flip.lines[1]
+    assert flip.lines[1].startswith("Gap of “<13>”: +0.001000 in A, gap drift −0.00")
+    assert origin.lines[2].startswith("First K/V difference: layer 0, position 3")
 
 
 def test_the_origin_table_holds_both_batches(suspected: BlameResult) -> None:
