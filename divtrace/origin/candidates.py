@@ -11,7 +11,7 @@ import numpy as np
 
 from divtrace.align.index import Integers
 from divtrace.align.runs import RunPair
-from divtrace.origin.circumstances import circumstances_of
+from divtrace.origin.circumstances import circumstances_of, were_taken_over
 from divtrace.origin.records import Candidate, CandidateSite, Origin
 from divtrace.origin.sites import SiteComparer, classes_of
 
@@ -51,8 +51,7 @@ def find_candidates(
         changed = sites.paths_changed(step_a, step_b)
         if not changed:
             continue
-        same_maker = runs.a.request_ids[request_a] == runs.b.request_ids[request_b]
-        reused = not same_maker and (request_a, request_b) != (decided.request_a, decided.request_b)
+        reused = were_taken_over(runs, (request_a, request_b), (decided.request_a, decided.request_b))
         found.append(
             Candidate(
                 step_a,

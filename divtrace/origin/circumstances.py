@@ -12,6 +12,12 @@ Computed = tuple[int, int]
 """Request number and step of whoever computed the rows."""
 
 
+def were_taken_over(runs: RunPair, makers: tuple[int, int], decided: tuple[int, int]) -> bool:
+    """True when another request computed rows in one run than in the other; numbers in A and B, and of the decision."""
+    same_maker = runs.a.request_ids[makers[0]] == runs.b.request_ids[makers[1]]
+    return not same_maker and makers != decided
+
+
 def circumstances_of(
     runs: RunPair, a: Computed, b: Computed, reused: bool, changed: Iterable[SiteComparison]
 ) -> tuple[Circumstance, ...]:

@@ -75,7 +75,7 @@ def find_origins_of(runs: RunPair, request: str | None = None, position: int | N
     decision = _decision(runs, timeline, position)
     compared = diff_request(runs, pair)
     faults = FaultFinder(runs, timeline.tokens_a[: decision.position])
-    maker = OriginMaker(runs, faults, decision.step_a, decision.step_b)
+    maker = OriginMaker(runs, faults, (decision.step_a, decision.step_b), (pair.number_a, pair.number_b))
     walk = _walk(runs, pair, decision, faults)
     flipped = decision.position == timeline.divergence
     choices = _choice_faults(runs, pair, decision) if flipped else ()

@@ -13,7 +13,7 @@ from divtrace.align.index import Integers, SegmentRecord
 from divtrace.align.layers import magnitude_drift
 from divtrace.align.runs import RunPair
 from divtrace.origin.batches import batch_record, find_crossings, own_segment
-from divtrace.origin.circumstances import circumstances_of
+from divtrace.origin.circumstances import circumstances_of, were_taken_over
 from divtrace.origin.faults import FaultFinder
 from divtrace.origin.finite import rows_not_finite
 from divtrace.origin.plans import Plans
@@ -48,12 +48,13 @@ class Place:
 
 
 class OriginMaker:
-    """Makes origins of one decision. `decided_a` and `decided_b` are the steps of the decision."""
+    """Makes origins of one decision: the steps of the decision and the numbers of its request in A and B."""
 
-    def __init__(self, runs: RunPair, faults: FaultFinder, decided_a: int, decided_b: int) -> None:
+    def __init__(self, runs: RunPair, faults: FaultFinder, steps: tuple[int, int], requests: tuple[int, int]) -> None:
         self._runs = runs
         self._faults = faults
-        self._decided_a, self._decided_b = decided_a, decided_b
+        self._decided_a, self._decided_b = steps
+        self._decided_requests = requests
         self.sites = SiteComparer(Plans(runs.a), Plans(runs.b))
 
     def from_rows(self, rows: DifferingRows) -> tuple[Origin, ...]:
@@ -102,16 +103,17 @@ class OriginMaker:
         lowest = found.first_layer == layer
         key, value = bool(found.key_differs[lowest].any()), bool(found.value_differs[lowest].any())
         runs = self._runs
+        makers = int(runs.a.row_requests[rows.records_a[0]]), int(runs.b.row_requests[rows.records_b[0]])
         place = Place(
-            request_a=int(runs.a.row_requests[rows.records_a[0]]),
+            request_a=makers[0],
             step_a=int(runs.a.row_steps[rows.records_a[0]]),
-            request_b=int(runs.b.row_requests[rows.records_b[0]]),
+            request_b=makers[1],
             step_b=int(runs.b.row_steps[rows.records_b[0]]),
             layer=layer,
             tensor="both" if key and value else "key" if key else "value",
             positions=position_ranges(rows.positions),
             rows=int(rows.positions.size),
-            reused=bool(rows.reused.any()),
+            reused=bool(rows.reused.any()) or were_taken_over(runs, makers, self._decided_requests),
             computed_position=int(rows.positions[lowest].min()),
         )
         moved = magnitude_drift(runs, rows.records_a[lowest], rows.records_b[lowest], layer)

@@ -211,6 +211,31 @@ def test_a_prefix_taken_from_two_writers_is_followed_into_what_each_of_them_read
         assert not result.faults
 
 
+def test_rows_that_one_run_took_over_and_the_other_computed_are_a_prefix_reuse(tmp_path: Path) -> None:
+    prompt = (2, 3, 4, 5, 6, 7, 8, 9, 10)
+
+    def run(warm: bool) -> World:
+        world = World(rule)
+        world.submit(Request("writer", prompt, 1))
+        world.step([("writer", SegmentKind.PREFILL, prompt[:8], 0)])
+        world.submit(Request("reader", prompt, 1))
+        if warm:
+            reused = world.reuse("reader", world.flows["writer"].memory[:8])
+        else:
+            reused = ()
+            world.step([("reader", SegmentKind.PREFILL, prompt[:4], 0)])
+            world.step([("reader", SegmentKind.PREFILL, prompt[4:8], 0)])
+        world.step([("reader", SegmentKind.PREFILL, prompt[8:], 1)], reused, cached=8 if warm else 0)
+        world.finish("reader")
+        return world
+
+    paths = [run(warm).write(tmp_path / f"{warm}.h5") for warm in (False, True)]
+    with open_trace(paths[0]) as cold, open_trace(paths[1]) as warm:
+        origin = find_origins(cold, warm, "reader").origins[0]
+        assert (origin.request_a, origin.request_b) == ("reader", "writer")
+        assert Circumstance.PREFIX_REUSE in origin.circumstances
+
+
 def test_a_neighbour_that_still_runs_is_not_said_to_have_finished(tmp_path: Path) -> None:
     longer = Request("follower", FOLLOWER.prompt, 12)
     arms = [write_arm(tmp_path, name, limit, follower=longer)[0] for name, limit in (("a", 1), ("b", 2))]
