@@ -75,8 +75,9 @@ def test_a_run_that_comes_out_otherwise_when_nobody_asks_for_rows_is_noticed(
     """Stands for an extra evaluation that picks another kernel: without it one logit moves by one step."""
     forward = PackedModel._to_numpy
 
-    def heisenbug(self, logits, kept):  # type: ignore[no-untyped-def]
-        return forward(self, logits if kept is not None else logits * mx.array(1.0 + 2.0**-23), kept)
+    def heisenbug(self, logits, kept, tensors):  # type: ignore[no-untyped-def]
+        moved = logits if kept is not None else logits * mx.array(1.0 + 2.0**-23)
+        return forward(self, moved, kept, tensors)
 
     monkeypatch.setattr(PackedModel, "_to_numpy", heisenbug)
     assert check_recording(pair.a, pair.origins.step_a).first_step == 0

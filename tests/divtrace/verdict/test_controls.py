@@ -69,7 +69,7 @@ def test_a_run_that_its_own_playback_does_not_repeat_is_not_blamed(
 ) -> None:
     """Kernels that add in another order every time would do this."""
     forward = PackedModel._to_numpy
-    monkeypatch.setattr(PackedModel, "_to_numpy", lambda self, logits, kept: forward(self, logits * 1.001, kept))
+    monkeypatch.setattr(PackedModel, "_to_numpy", lambda self, logits, *rest: forward(self, logits * 1.001, *rest))
     result = blamed(traces)
     assert lines(result)[2:] == [("A against A", False)]
     assert result.verdict is Verdict.NOT_REPRODUCIBLE
@@ -81,7 +81,7 @@ def test_on_another_machine_nothing_is_said_about_repeating(
     traces: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forward = PackedModel._to_numpy
-    monkeypatch.setattr(PackedModel, "_to_numpy", lambda self, logits, kept: forward(self, logits * 1.001, kept))
+    monkeypatch.setattr(PackedModel, "_to_numpy", lambda self, logits, *rest: forward(self, logits * 1.001, *rest))
     here = controls.describe_environment()
     monkeypatch.setattr(controls, "describe_environment", lambda: here | {"processor": "another"})
     result = blamed(traces)
@@ -96,8 +96,8 @@ def test_recording_that_changes_the_run_is_its_own_verdict(
 ) -> None:
     forward = PackedModel._to_numpy
 
-    def heisenbug(self: PackedModel, logits: mx.array, kept: Any) -> Any:
-        return forward(self, logits if kept is not None else logits * 1.001, kept)
+    def heisenbug(self: PackedModel, logits: mx.array, kept: Any, tensors: Any) -> Any:
+        return forward(self, logits if kept is not None else logits * 1.001, kept, tensors)
 
     monkeypatch.setattr(PackedModel, "_to_numpy", heisenbug)
     result = blamed(traces, check_recording=True)
