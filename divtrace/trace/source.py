@@ -55,7 +55,10 @@ def open_file(source: Any) -> OpenedFile:
     """
     if hasattr(source, "read"):
         return _open_stream(source, str(getattr(source, "name", "the given file object")), ())
-    text = os.fspath(source)
+    try:
+        text = os.fsdecode(source)
+    except TypeError:
+        raise TraceError(f"{source!r} is no trace; give a path, a URL or a binary file object.") from None
     if "://" in text:
         return _open_url(text)
     return _open_path(Path(text))

@@ -371,3 +371,9 @@ def test_a_url_of_nothing_says_that_nothing_is_there(tmp_path: Path) -> None:
     pytest.importorskip("fsspec")
     with pytest.raises(TraceError, match="No such file or directory"):
         open_trace("memory://traces/absent.h5")
+
+
+@pytest.mark.parametrize("source", [None, 5, ["run.h5"]])
+def test_what_is_no_path_url_or_file_is_named(source: object) -> None:
+    with pytest.raises(TraceError, match="is no trace; give a path, a URL or a binary file object"):
+        open_trace(source)
