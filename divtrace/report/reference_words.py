@@ -26,7 +26,7 @@ def reference_line(blame: BlameResult) -> str:
         return f"{chosen}."
     off = ", ".join(f"{error:.2g} in {run}" for run, error in errors.items())
     both = "both runs are within rounding" if blame.nature is Nature.ROUNDING else "both runs are off"
-    return f"{chosen}; {both} (deciding logits off by at most {off})."
+    return f"{chosen}; {both} (logits off by up to {off})."
 
 
 def _largest_error(found: ReferenceResult, run: str) -> float | None:

@@ -114,7 +114,8 @@ def test_the_bar_covers_nothing_until_a_step_is_chosen_or_the_timeline_is_in_sig
     shown.page.wait_for_selector("html[data-drawn-ms]", state="attached")
     assert shown.page.evaluate(position) == "static"
     shown.page.evaluate("document.getElementById('timeline').scrollIntoView({ behavior: 'instant' })")
-    shown.page.wait_for_function(f"{position} === 'sticky'", timeout=5000)
+    shown.page.wait_for_selector("#inspector:not(.resting)")
+    assert shown.page.evaluate(position) == "sticky"
 
 
 def test_the_other_run_is_said_to_compute_the_same_rows_alone(shown: OpenedPage) -> None:

@@ -206,7 +206,7 @@ def test_float64_says_whose_choice_it_makes_and_that_both_only_round(suspected: 
     found = replace(proven(suspected), reference=ReferenceResult(Agreement.B, token, errors, -0.0625, 6))
     line = reference_line(found)
     assert line.startswith("It chooses “<14>”, as run B did, by a gap of 0.0625; both runs are within rounding (")
-    assert line.endswith("(deciding logits off by at most 0.5 in A, 0.25 in B).")
+    assert line.endswith("(logits off by up to 0.5 in A, 0.25 in B).")
     assert "rounding" not in reference_line(replace(found, nature=Nature.BUG))
     assert tell(found).reference == line
 
