@@ -251,8 +251,8 @@ def _joint_cause(proof: ProofResult, by_token: bool) -> str:
     what = "token" if by_token else "logits"
     steps = f"step {min(undone)}" if len(undone) == 1 else f"{len(undone)} steps"
     return (
-        f"undoing {steps} in run B is enough to bring run A's {what} back; to bring run B's {what} about in run A "
-        f"takes {len(together)} steps together"
+        f"undoing {steps} in run B is enough to bring run A's {what} back; in run A, {len(together)} steps "
+        f"together bring run B's {what} about"
     )
 
 
