@@ -46,7 +46,7 @@ def test_a_joint_cause_tells_what_undoes_it_from_what_brings_it_about(
     joint = replace(proof, candidates=candidates, causality=Causality.JOINT, cause=(0,), sufficient=((0, 1),))
     reason = judge(origins, joint).reason
     assert f"undoing step {candidates[0].step_b} in run B is enough" in reason
-    assert "takes 2 steps together" in reason
+    assert "in run A, 2 steps together bring" in reason
     assert "K/V rows of the same steps" in reason
     assert "K/V rows of that step" in judge(origins, proof).reason
 
