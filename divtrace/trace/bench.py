@@ -65,7 +65,7 @@ def measure(shape: Shape, level: Level, folder: Path) -> Measurement:
     """Record one synthetic run; times are means over steps, flushes included."""
     path = folder / f"{level}-{shape.requests}-{shape.layers}.h5"
     recorder = Recorder(path, level, overwrite=True)
-    recorder.run_started(_info(shape))
+    recorder.run_started(run_info(shape))
     for number in range(shape.requests):
         tokens = tuple(np.random.default_rng(number).integers(0, shape.vocabulary_size, shape.prompt_tokens))
         recorder.request_submitted(Request(f"request-{number}", tuple(map(int, tokens)), shape.decode_steps), 0)
@@ -138,7 +138,7 @@ def _plan(shape: Shape, rows: int) -> Plan:
     return tuple(sites)
 
 
-def _info(shape: Shape) -> RunInfo:
+def run_info(shape: Shape) -> RunInfo:
     return RunInfo(
         settings={},
         environment={},
