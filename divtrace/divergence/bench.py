@@ -138,8 +138,8 @@ def main() -> None:
             best = min(found, key=lambda one: one["elapsed_s"])
             kind, size = "decode" if chosen.decode else "prefill", paths[0].stat().st_size / rows
             print(
-                f"{rows} {kind} rows, {size:.0f} bytes a row: {best['elapsed_s']:.2f} s, peak {best['peak_mib']:.0f} MiB,"
-                f" differing rows: {best['differing_rows']:.0f} (best of {len(found)})",
+                f"{rows} {kind} rows, {size:.0f} bytes a row: {best['elapsed_s']:.2f} s, peak"
+                f" {best['peak_mib']:.0f} MiB, differing rows: {best['differing_rows']:.0f} (best of {len(found)})",
                 flush=True,
             )
 
