@@ -133,18 +133,18 @@ class PagedMemory(RuleBasedStateMachine):
     @precondition(lambda self: self.open)
     @rule(pick=picks)
     def release_for_good(self, pick: int) -> None:
-        """Its rows serve nobody who comes later, unless another open request holds the same block."""
+        """Its blocks serve nobody who comes later, unless another open request holds the same one."""
         name = self._open_name(pick)
-        own = self.store.writers(name).tolist()
+        own = self._blocks(name)
         context = self.open[name].context
         self.store.release(name, reusable=False)
         del self.open[name]
-        held = {tuple(writer) for other in self.open for writer in self.store.writers(other).tolist()}
+        held = {block for other in self.open for block in self._blocks(other)}
         if not context:
             return
-        self.store.admit("later", (*context, 0))
-        found = {tuple(writer) for writer in self.store.writers("later").tolist()}
-        assert not (found & {tuple(writer) for writer in own}) - held
+        taken_over = self.store.admit("later", (*context, 0)).cached_tokens // BLOCK
+        found = set(self.store._tables.sequence("later").table[:taken_over])
+        assert not (found & own) - held
         self.store.release("later")
 
     @precondition(lambda self: any(known.rows for known in self.open.values()))
@@ -187,6 +187,9 @@ class PagedMemory(RuleBasedStateMachine):
         assert state.blocks_used == 0
         assert self.store.free_blocks == BLOCKS_TOTAL
         assert self.prefix_cache or state.blocks_cached == 0
+
+    def _blocks(self, name: str) -> set[int]:
+        return set(self.store._tables.sequence(name).table)
 
     def _closed_name(self) -> str:
         return next(name for name in NAMES if name not in self.open)
