@@ -178,4 +178,6 @@ def test_equal_runs_are_told_in_one_sentence(flip: tuple[Trace, Trace], tmp_path
     story = tell(blame(flip[0], flip[0]))
     assert story.headline.startswith("No divergence seen")
     assert story.answers == ()
-    assert "No divergence seen" in page_of(tmp_path, flip[0], flip[0])
+    page = page_of(tmp_path, flip[0], flip[0])
+    assert "No divergence seen" in page
+    assert "suspect" not in page.split('id="proof"')[1].split("</section>")[0]
