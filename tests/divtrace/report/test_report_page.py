@@ -6,7 +6,6 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -20,7 +19,7 @@ from divtrace.report.story import tell
 from divtrace.trace.reader import Trace
 from divtrace.verdict.blame import blame
 from divtrace.verdict.records import BlameResult, Confidence, Nature, Verdict
-from tests.divtrace.report.pairs import HOSTILE_TEXTS, write_flip, write_hostile
+from tests.divtrace.report.pairs import HOSTILE_TEXTS, write_hostile
 
 
 class Elements(HTMLParser):
@@ -37,12 +36,6 @@ class Elements(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         self.texts.append((self.tags[-1][0] if self.tags else "", data))
-
-
-@pytest.fixture
-def flip(tmp_path: Path) -> Iterator[tuple[Trace, Trace]]:
-    with write_flip(tmp_path / "serial.h5", False) as a, write_flip(tmp_path / "batched.h5", True) as b:
-        yield a, b
 
 
 def page_of(tmp_path: Path, *arguments: Any, **more: Any) -> str:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-
-import pytest
 
 from divtrace.report import write_report
 from divtrace.report.chain import chain
@@ -15,20 +12,8 @@ from divtrace.report.tables import drafts_table, origin_table, requests_table, s
 from divtrace.trace.reader import Trace, open_trace
 from divtrace.verdict.blame import blame
 from divtrace.verdict.records import BlameResult
-from tests.divtrace.report.pairs import write_flip
 from tests.divtrace.report.proofs import proven
 from tests.divtrace.trace.builders import example_run
-
-
-@pytest.fixture
-def flip(tmp_path: Path) -> Iterator[tuple[Trace, Trace]]:
-    with write_flip(tmp_path / "serial.h5", False) as a, write_flip(tmp_path / "batched.h5", True) as b:
-        yield a, b
-
-
-@pytest.fixture
-def suspected(flip: tuple[Trace, Trace]) -> BlameResult:
-    return blame(*flip)
 
 
 def test_the_proof_line_says_what_each_re_run_wrote(suspected: BlameResult) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -25,19 +23,7 @@ from divtrace.report.tables import trials_table
 from divtrace.trace.reader import Trace
 from divtrace.verdict.blame import blame
 from divtrace.verdict.records import BlameResult, Confidence, Nature, Verdict
-from tests.divtrace.report.pairs import write_flip
 from tests.divtrace.report.proofs import jointly_proven, proven
-
-
-@pytest.fixture
-def flip(tmp_path: Path) -> Iterator[tuple[Trace, Trace]]:
-    with write_flip(tmp_path / "serial.h5", False) as a, write_flip(tmp_path / "batched.h5", True) as b:
-        yield a, b
-
-
-@pytest.fixture
-def suspected(flip: tuple[Trace, Trace]) -> BlameResult:
-    return blame(*flip)
 
 
 def test_a_joint_proof_says_what_one_step_does_and_what_takes_several(suspected: BlameResult) -> None:
