@@ -45,12 +45,9 @@ __device__ inline void walk_attention(
     __syncthreads();
     if (start < self.longest && start + CHUNK > self.earliest) {
       const typename Tile::InShared rows{memory + buffer * chunk_parts};
-      float score[8][4], sums[blocks][8][4];
-      unsigned weights[4][4];
+      float sums[blocks][8][4];
       Softmax chunk[2];
-      self.scores(rows, start, score);
-      self.softmax(score, weights, chunk);
-      self.weigh(rows, start, weights, sums);
+      self.sum_chunk(rows, start, chunk, sums);
 #pragma unroll
       for (int side = 0; side < 2; side++) {
         if (!self.seen[side].sees_chunk(start)) continue;
@@ -91,14 +88,11 @@ __device__ inline void chunk_attention(
   constexpr int blocks = SIZE / 64;
   const int chunks = sizes[5], number = blockIdx.x, start = number * CHUNK;
   if (start >= self.longest || start + CHUNK <= self.earliest) return;
-  float score[8][4], sums[blocks][8][4];
-  unsigned weights[4][4];
+  float sums[blocks][8][4];
   Softmax chunk[2];
   const typename AttentionTile<T, SIZE, WINDOW>::InPool in_pool{self, start};
   self.prefetch_values(start);
-  self.scores(in_pool, start, score);
-  self.softmax(score, weights, chunk);
-  self.weigh(in_pool, start, weights, sums);
+  self.sum_chunk(in_pool, start, chunk, sums);
 #pragma unroll
   for (int side = 0; side < 2; side++) {
     if (!self.exists(self.line + 8 * side)) continue;

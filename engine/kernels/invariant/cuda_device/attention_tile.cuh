@@ -264,6 +264,17 @@ struct AttentionTile {
     }
   }
 
+  // What one chunk adds to each line: maximum and sum of weights in `chunk`, weighted values in `sums`.
+  template <typename Rows>
+  __device__ inline void sum_chunk(
+      const Rows& rows, int start, Softmax (&chunk)[2], float (&sums)[BLOCKS][8][4]) const {
+    float score[8][4];
+    unsigned weights[4][4];
+    scores(rows, start, score);
+    softmax(score, weights, chunk);
+    weigh(rows, start, weights, sums);
+  }
+
   __device__ inline bool any_strange(const uint4 (&four)[4]) const {
     bool strange = false;
 #pragma unroll
