@@ -25,11 +25,10 @@ class Findings:
     - `thread_dependent`: the result differs from that on one thread; None where threads cannot be chosen.
     - `unrepeatable`: the same call gave other bits.
 
-    `classes` groups row counts by the bits of row 0. `skipped` row counts did not fit into the case's time.
-    `most_ulps` (units in the last place
-    of the row's largest value) and `largest_difference` compare with the row alone. `time_s` is the best time of a
-    call per row count.
-    `labels` are the kernels that MLX's tables predict, per row count; empty where they do not apply.
+    `classes` groups row counts by the bits of row 0. `skipped` row counts did not fit into the case's time. `most_ulps`
+    (units in the last place of the row's largest value) and `largest_difference` compare with the row alone. `time_s`
+    is the best time of a call per row count. `labels` are the kernels that MLX's tables predict, per row count; empty
+    where they do not apply.
     """
 
     operation: str
